@@ -1,0 +1,116 @@
+/* The one place that talks to mimalloc. Sizes are taken from mi_usable_size, so the counters tell what
+ * the allocator really handed out. */
+#include "core/mem.h"
+
+#include <mimalloc.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { SMALL_ALIGN = 16, BUFFER_ALIGN = 64 };
+
+static atomic_size_t held_bytes, peak_bytes;
+static atomic_uint_fast64_t fail_countdown;
+
+static bool fault_due(void) {
+    uint_fast64_t left = atomic_load(&fail_countdown);
+    while (left > 0)
+        if (atomic_compare_exchange_weak(&fail_countdown, &left, left - 1))
+            return left == 1;
+    return false;
+}
+
+static void count_in(void *ptr) {
+    size_t bytes = mi_usable_size(ptr);
+    size_t now = atomic_fetch_add(&held_bytes, bytes) + bytes;
+    size_t peak = atomic_load(&peak_bytes);
+    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now))
+        continue;
+}
+
+static void count_out(void *ptr) {
+    atomic_fetch_sub(&held_bytes, mi_usable_size(ptr));
+}
+
+static dfx_status no_memory(const dfx_sink *sink, size_t bytes, const char *tag) {
+    return dfx_fail(sink, DFX_E_NOFIT,
+                    "out of memory: %s needs %zu more bytes and the system has none; "
+                    "close other programs or choose a smaller size",
+                    tag, bytes);
+}
+
+dfx_status dfx_alloc(const dfx_sink *sink, size_t bytes, const char *tag, void **out) {
+    void *ptr = fault_due() ? NULL : mi_zalloc_aligned(bytes ? bytes : 1, SMALL_ALIGN);
+    if (!ptr)
+        return no_memory(sink, bytes, tag);
+    count_in(ptr);
+    *out = ptr;
+    return DFX_OK;
+}
+
+dfx_status dfx_alloc_array(const dfx_sink *sink, size_t count, size_t size, const char *tag,
+                           void **out) {
+    size_t bytes;
+    if (!dfx_mul_size(count, size, &bytes))
+        return no_memory(sink, SIZE_MAX, tag);
+    return dfx_alloc(sink, bytes, tag, out);
+}
+
+void dfx_free(void *ptr) {
+    if (!ptr)
+        return;
+    count_out(ptr);
+    mi_free(ptr);
+}
+
+dfx_status dfx_grow(const dfx_sink *sink, size_t count, size_t size, const char *tag, size_t *cap,
+                    void **ptr) {
+    if (count <= *cap)
+        return DFX_OK;
+    size_t new_cap = *cap ? *cap : 8;
+    while (new_cap < count)
+        if (!dfx_mul_size(new_cap, 2, &new_cap))
+            return no_memory(sink, SIZE_MAX, tag);
+    void *grown;
+    DFX_TRY(dfx_alloc_array(sink, new_cap, size, tag, &grown));
+    if (*ptr)
+        memcpy(grown, *ptr, *cap * size);
+    dfx_free(*ptr);
+    *ptr = grown;
+    *cap = new_cap;
+    return DFX_OK;
+}
+
+char *dfx_strdup(const char *text, const char *tag) {
+    size_t bytes = strlen(text) + 1;
+    void *copy;
+    if (dfx_alloc(NULL, bytes, tag, &copy) != DFX_OK)
+        return NULL;
+    return memcpy(copy, text, bytes);
+}
+
+dfx_status dfx_mem_alloc(const dfx_sink *sink, size_t bytes, const char *tag, dfx_mem *out) {
+    void *ptr = fault_due() ? NULL : mi_malloc_aligned(bytes ? bytes : 1, BUFFER_ALIGN);
+    if (!ptr)
+        return no_memory(sink, bytes, tag);
+    count_in(ptr);
+    *out = (dfx_mem){.ptr = ptr, .bytes = bytes, .space = DFX_SPACE_HOST, .tag = tag};
+    return DFX_OK;
+}
+
+void dfx_mem_free(dfx_mem *mem) {
+    if (mem->ptr)
+        dfx_free(mem->ptr);
+    *mem = (dfx_mem){0};
+}
+
+size_t dfx_mem_held_bytes(void) {
+    return atomic_load(&held_bytes);
+}
+
+size_t dfx_mem_peak_bytes(void) {
+    return atomic_load(&peak_bytes);
+}
+
+void dfx_mem_fail_nth(uint64_t nth) {
+    atomic_store(&fail_countdown, nth);
+}

@@ -1,0 +1,65 @@
+/* safetensors: one file, or the shards that an index names, as a table of tensors.
+ *
+ * File: u64 LE header bytes N | N bytes of JSON | data. Every rule of the format is checked at open, before any
+ * allocation that depends on a number of the file: N <= 100,000,000 and 8 + N <= file; JSON object without duplicate
+ * keys; known dtype; shape product without overflow and equal to end - begin; tensors sorted by begin cover the data
+ * without hole, overlap or trailing bytes. Tensor data has no alignment. */
+#ifndef DFX_CORE_SAFETENSORS_H
+#define DFX_CORE_SAFETENSORS_H
+
+#include "core/dtype.h"
+#include "core/file.h"
+
+enum { DFX_TENSOR_RANK_MAX = 8 };
+
+typedef struct dfx_tensor {
+    const char *name; /* borrowed from the set */
+    dfx_dtype dtype;
+    int rank; /* 0: a scalar, one element */
+    int64_t shape[DFX_TENSOR_RANK_MAX];
+    uint64_t n_elements;
+    uint64_t bytes;
+    uint32_t file_idx; /* into dfx_tensors.files */
+    uint64_t off;      /* of the first byte, in that file */
+} dfx_tensor;
+
+/* A set of tensors in one or more open files. */
+typedef struct dfx_tensors dfx_tensors;
+
+/* One file. Errors: DFX_E_IO, DFX_E_FORMAT (with a hint for Git LFS pointers, HTML pages, PyTorch zips, GGUF). */
+dfx_status dfx_tensors_open_file(const char *path, const dfx_sink *sink, dfx_tensors **out);
+
+/* The weights `stem` (e.g. "diffusion_pytorch_model") of a folder, first found of:
+ *   <stem>.safetensors.index.json and the shards it names; <stem>.safetensors; <stem>.<variant>.safetensors (with a
+ *   note which); shards <stem>-0000k-of-0000n.safetensors without an index, when all n are there.
+ * When both an index and a complete single file are there, the index wins, with a note.
+ * Shard names with path separators are refused; a missing shard, a tensor missing from its shard, or one in two shards
+ * is an error that names it; a tensor that the index does not name is a warning. */
+dfx_status dfx_tensors_open_dir(const char *dir, const char *stem, const dfx_sink *sink,
+                                dfx_tensors **out);
+
+void dfx_tensors_close(dfx_tensors *set);
+
+size_t dfx_tensors_count(const dfx_tensors *set);
+const dfx_tensor *dfx_tensors_at(const dfx_tensors *set, size_t idx);         /* sorted by name */
+const dfx_tensor *dfx_tensors_find(const dfx_tensors *set, const char *name); /* NULL when absent */
+uint64_t dfx_tensors_bytes(const dfx_tensors *set); /* sum over all tensors */
+size_t dfx_tensors_n_files(const dfx_tensors *set);
+const char *dfx_tensors_file_path(const dfx_tensors *set, uint32_t file_idx);
+
+/* __metadata__ value of the first file, or NULL. */
+const char *dfx_tensors_metadata(const dfx_tensors *set, const char *key);
+
+/* All bytes of a tensor, as stored. dst holds tensor->bytes. Any thread. */
+dfx_status dfx_tensors_read(const dfx_tensors *set, const dfx_tensor *tensor, const dfx_sink *sink,
+                            void *dst);
+
+/* The same widened to f32; dst holds n_elements floats. Errors: DFX_E_FORMAT for types that are not numbers. */
+dfx_status dfx_tensors_read_f32(const dfx_tensors *set, const dfx_tensor *tensor,
+                                const dfx_sink *sink, float *dst);
+
+/* "F32 [3, 4]" into text, for messages; returns text. */
+enum { DFX_SHAPE_TEXT = 128 };
+char *dfx_tensor_shape_text(const dfx_tensor *tensor, char text[DFX_SHAPE_TEXT]);
+
+#endif

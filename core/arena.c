@@ -32,7 +32,7 @@ dfx_status dfx_arena_alloc(dfx_arena *arena, const dfx_sink *sink, size_t bytes,
         size_t cap = top ? top->cap * 2 : FIRST_CHUNK_BYTES;
         if (cap < need)
             cap = need;
-        void *raw;
+        void *raw = NULL;
         DFX_TRY(dfx_alloc(sink, sizeof(*top) + cap, arena->tag, &raw));
         dfx_arena_chunk *fresh = raw;
         *fresh = (dfx_arena_chunk){.below = top, .cap = cap};
@@ -45,7 +45,7 @@ dfx_status dfx_arena_alloc(dfx_arena *arena, const dfx_sink *sink, size_t bytes,
 
 dfx_status dfx_arena_text(dfx_arena *arena, const dfx_sink *sink, const char *text, size_t len,
                           char **out) {
-    void *copy;
+    void *copy = NULL;
     DFX_TRY(dfx_arena_alloc(arena, sink, len + 1, &copy));
     memcpy(copy, text, len);
     *out = copy;

@@ -70,7 +70,7 @@ dfx_status dfx_grow(const dfx_sink *sink, size_t count, size_t size, const char 
     while (new_cap < count)
         if (!dfx_mul_size(new_cap, 2, &new_cap))
             return no_memory(sink, SIZE_MAX, tag);
-    void *grown;
+    void *grown = NULL;
     DFX_TRY(dfx_alloc_array(sink, new_cap, size, tag, &grown));
     if (*ptr)
         memcpy(grown, *ptr, *cap * size);
@@ -82,7 +82,7 @@ dfx_status dfx_grow(const dfx_sink *sink, size_t count, size_t size, const char 
 
 char *dfx_strdup(const char *text, const char *tag) {
     size_t bytes = strlen(text) + 1;
-    void *copy;
+    void *copy = NULL;
     if (dfx_alloc(NULL, bytes, tag, &copy) != DFX_OK)
         return NULL;
     return memcpy(copy, text, bytes);

@@ -3,14 +3,22 @@
  * File: u64 LE header bytes N | N bytes of JSON | data. Every rule of the format is checked at open, before any
  * allocation that depends on a number of the file: N <= 100,000,000 and 8 + N <= file; JSON object without duplicate
  * keys; known dtype; shape product without overflow and equal to end - begin; tensors sorted by begin cover the data
- * without hole, overlap or trailing bytes. Tensor data has no alignment. */
+ * without hole, overlap or trailing bytes. Tensor data has no alignment: it starts at 8 + N, never rounded.
+ * Where readers differ, this one is strict: the header's first byte is '{' (no white space or byte order mark before
+ * it), white space may follow its end but no NUL; names hold no U+0000; a tensor entry holds dtype, shape and
+ * data_offsets and nothing else. `__metadata__` may be null (absent); values in it that are not strings are ignored
+ * with a warning. */
 #ifndef DFX_CORE_SAFETENSORS_H
 #define DFX_CORE_SAFETENSORS_H
 
 #include "core/dtype.h"
 #include "core/file.h"
 
-enum { DFX_TENSOR_RANK_MAX = 8 };
+enum {
+    DFX_TENSOR_RANK_MAX = 8,
+    /* The only limit on a header. One of 90 MB with a million tensors opens in about a second. */
+    DFX_SAFETENSORS_HEADER_BYTES_MAX = 100000000
+};
 
 typedef struct dfx_tensor {
     const char *name; /* borrowed from the set */
@@ -59,7 +67,7 @@ dfx_status dfx_tensors_read_f32(const dfx_tensors *set, const dfx_tensor *tensor
                                 const dfx_sink *sink, float *dst);
 
 /* "F32 [3, 4]" into text, for messages; returns text. */
-enum { DFX_SHAPE_TEXT = 128 };
+enum { DFX_SHAPE_TEXT = 192 };
 char *dfx_tensor_shape_text(const dfx_tensor *tensor, char text[DFX_SHAPE_TEXT]);
 
 #endif

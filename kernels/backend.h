@@ -1,0 +1,62 @@
+/* The device contract: memory, transfers and the running of ops. A backend has never heard of models, pages or files.
+ *
+ *     dfx_backend *be;
+ *     DFX_TRY(dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = 2}, sink, &be));
+ *     DFX_TRY(be->vt->alloc(be, bytes, "activations", &mem));
+ *     DFX_TRY(be->vt->run(be, &call));
+ *     be->vt->free(be, &mem);
+ *     be->vt->close(be);
+ *
+ * Order: ops and uploads take effect in the order of the calls, as on one stream; download waits for what was begun
+ * before it. A failed call leaves the backend usable for free and close. One thread, the executor's. */
+#ifndef DFX_KERNELS_BACKEND_H
+#define DFX_KERNELS_BACKEND_H
+
+#include "core/mem.h"
+#include "kernels/ops.h"
+
+typedef struct dfx_backend dfx_backend;
+
+typedef struct dfx_backend_vtable {
+    void (*close)(dfx_backend *be);
+
+    /* Device memory, 256-byte aligned, contents undefined. Errors: DFX_E_NOFIT. */
+    dfx_status (*alloc)(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out);
+    void (*free)(dfx_backend *be, dfx_mem *mem);
+
+    /* Host <-> device, `bytes` bytes. */
+    dfx_status (*upload)(dfx_backend *be, void *dst_device, const void *src_host, size_t bytes);
+    dfx_status (*download)(dfx_backend *be, void *dst_host, const void *src_device, size_t bytes);
+
+    /* Scratch that the op will want; every call a program holds is announced before it is run, so that after the
+     * announcement no run allocates. Errors: DFX_E_NOFIT, DFX_E_DEVICE (an op or dtype it cannot do). */
+    dfx_status (*prepare)(dfx_backend *be, const dfx_op_call *call);
+
+    /* Bytes that the backend holds for itself after what was prepared so far. */
+    size_t (*workspace_bytes)(const dfx_backend *be);
+
+    /* Errors: DFX_E_CANCELLED when the cancel function said so; DFX_E_DEVICE. */
+    dfx_status (*run)(dfx_backend *be, const dfx_op_call *call);
+
+    /* Polled during run; NULL turns it off. */
+    void (*set_cancel)(dfx_backend *be, bool (*cancelled)(void *user), void *user);
+} dfx_backend_vtable;
+
+struct dfx_backend {
+    const dfx_backend_vtable *vt;
+    const char *name;     /* "cpu" */
+    dfx_dtype act_dtype;  /* of activations */
+    bool host_visible;    /* the host may read and write device memory directly */
+    const dfx_sink *sink; /* borrowed */
+};
+
+/* The CPU backend: obvious loops, OpenBLAS under the products, activations in f32. The oracle for every other one.
+ * Results do not depend on the number of threads. n_threads <= 0: one for each usable core. */
+typedef struct dfx_cpu_options {
+    int n_threads;
+} dfx_cpu_options;
+
+dfx_status dfx_cpu_backend_open(const dfx_cpu_options *options, const dfx_sink *sink,
+                                dfx_backend **out);
+
+#endif

@@ -1,0 +1,248 @@
+/* The CPU as a backend: host memory, one scratch block, and a switch from the kind of an op to its function.
+ *
+ * Scratch grows in prepare and nowhere else; a run that would need more is a fault of the caller. Calls run to their
+ * end before run returns, so order is kept and download has nothing to wait for.
+ * OpenBLAS is told once, for the process, to use the calling thread alone: the pool's workers are the threads. */
+#include "kernels/cpu/cpu_internal.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <string.h>
+
+enum { DEVICE_ALIGN = 256, SCRATCH_ALIGN = 64 };
+
+static dfx_cpu *cpu_of(dfx_backend *be) {
+    return (dfx_cpu *)be;
+}
+
+void *dfx_cpu_worker_scratch(const dfx_cpu *cpu, int worker) {
+    return (char *)cpu->scratch.ptr + (size_t)worker * cpu->worker_scratch_bytes;
+}
+
+void *dfx_cpu_shared_scratch(const dfx_cpu *cpu) {
+    return dfx_cpu_worker_scratch(cpu, dfx_pool_n_threads(cpu->pool));
+}
+
+static void cpu_close(dfx_backend *be) {
+    if (!be)
+        return;
+    dfx_cpu *cpu = cpu_of(be);
+    dfx_mem_free(&cpu->scratch);
+    dfx_pool_close(cpu->pool);
+    dfx_free(cpu);
+}
+
+/* dfx_mem_alloc aligns to 64. The block is made DEVICE_ALIGN larger, and right before the aligned address stands the
+ * dfx_mem that free gives back. */
+static dfx_status cpu_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
+    size_t padded;
+    if (!dfx_add_size(bytes, DEVICE_ALIGN, &padded))
+        return dfx_fail(be->sink, DFX_E_NOFIT,
+                        "cpu: %s wants %zu bytes, more than can be addressed", tag, bytes);
+    dfx_mem block;
+    DFX_TRY(dfx_mem_alloc(be->sink, padded, tag, &block));
+    uintptr_t aligned = dfx_align_up((uintptr_t)block.ptr + sizeof(block), DEVICE_ALIGN);
+    memcpy((char *)aligned - sizeof(block), &block, sizeof(block));
+    *out = (dfx_mem){(void *)aligned, bytes, DFX_SPACE_HOST, tag};
+    return DFX_OK;
+}
+
+static void cpu_free(dfx_backend *be, dfx_mem *mem) {
+    if (mem->ptr) {
+        dfx_mem block;
+        memcpy(&block, (char *)mem->ptr - sizeof(block), sizeof(block));
+        dfx_mem_free(&block);
+    }
+    *mem = (dfx_mem){0};
+}
+
+static dfx_status cpu_copy_in(dfx_backend *be, void *dst_device, const void *src_host,
+                              size_t bytes) {
+    memcpy(dst_device, src_host, bytes);
+    return DFX_OK;
+}
+
+static dfx_status cpu_copy_out(dfx_backend *be, void *dst_host, const void *src_device,
+                               size_t bytes) {
+    memcpy(dst_host, src_device, bytes);
+    return DFX_OK;
+}
+
+static dfx_cpu_scratch_need scratch_of(const dfx_op_call *call) {
+    dfx_cpu_scratch_need need = {0};
+    switch (call->kind) {
+    case DFX_OP_LINEAR:
+        need = dfx_cpu_linear_scratch(call);
+        break;
+    case DFX_OP_CONV2D:
+        need = dfx_cpu_conv2d_scratch(call);
+        break;
+    case DFX_OP_ATTENTION:
+        need = dfx_cpu_attention_scratch(call);
+        break;
+    case DFX_OP_LAYERNORM:
+    case DFX_OP_RMSNORM:
+    case DFX_OP_GROUPNORM:
+    case DFX_OP_QKNORM_ROPE:
+        need = dfx_cpu_norm_scratch(call);
+        break;
+    case DFX_OP_EMBED:
+        need = dfx_cpu_embed_scratch(call);
+        break;
+    default: /* the others work in their operands */
+        break;
+    }
+    need.worker_bytes = dfx_align_up(need.worker_bytes, SCRATCH_ALIGN);
+    need.shared_bytes = dfx_align_up(need.shared_bytes, SCRATCH_ALIGN);
+    return need;
+}
+
+/* Activations are f32 here, and sgemm counts columns and strides in int. Ids are I32 by the contract. */
+static dfx_status check_operands(dfx_backend *be, const dfx_op_call *call) {
+    const dfx_op_info *info = dfx_op_info_of(call->kind);
+    for (int slot = 0; slot < info->n_slots; slot++) {
+        const dfx_mat *m = &call->m[slot];
+        bool weight = info->weights >> slot & 1;
+        if (m->rows && !weight && m->dtype != DFX_DTYPE_F32 && m->dtype != DFX_DTYPE_I32)
+            return dfx_fail(be->sink, DFX_E_DEVICE,
+                            "cpu: op %s wants F32 activations, operand %d is %s", info->name, slot,
+                            dfx_dtype_name(m->dtype));
+        if (m->ld > INT_MAX || m->rows > INT_MAX)
+            return dfx_fail(be->sink, DFX_E_DEVICE,
+                            "cpu: op %s wants rows and strides below 2^31, operand %d has %lld "
+                            "rows of stride %lld",
+                            info->name, slot, (long long)m->rows, (long long)m->ld);
+    }
+    return DFX_OK;
+}
+
+static size_t greater(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+static dfx_status cpu_prepare(dfx_backend *be, const dfx_op_call *call) {
+    dfx_cpu *cpu = cpu_of(be);
+    DFX_TRY(dfx_op_check(call, be->sink));
+    DFX_TRY(check_operands(be, call));
+    dfx_cpu_scratch_need need = scratch_of(call);
+    if (need.worker_bytes <= cpu->worker_scratch_bytes &&
+        need.shared_bytes <= cpu->shared_scratch_bytes)
+        return DFX_OK;
+    size_t worker = greater(need.worker_bytes, cpu->worker_scratch_bytes);
+    size_t shared = greater(need.shared_bytes, cpu->shared_scratch_bytes), bytes;
+    size_t n_threads = (size_t)dfx_pool_n_threads(cpu->pool);
+    if (!dfx_mul_size(worker, n_threads, &bytes) || !dfx_add_size(bytes, shared, &bytes))
+        return dfx_fail(be->sink, DFX_E_NOFIT,
+                        "cpu: scratch of op %s is more than can be addressed",
+                        dfx_op_info_of(call->kind)->name);
+    dfx_mem_free(&cpu->scratch); /* first, so that the two are never held together */
+    cpu->worker_scratch_bytes = cpu->shared_scratch_bytes = 0;
+    DFX_TRY(dfx_mem_alloc(be->sink, bytes, "cpu scratch", &cpu->scratch));
+    cpu->worker_scratch_bytes = worker;
+    cpu->shared_scratch_bytes = shared;
+    return DFX_OK;
+}
+
+static size_t cpu_workspace_bytes(const dfx_backend *be) {
+    return ((const dfx_cpu *)be)->scratch.bytes;
+}
+
+static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
+    dfx_cpu *cpu = cpu_of(be);
+    dfx_cpu_scratch_need need = scratch_of(call);
+    if (need.worker_bytes > cpu->worker_scratch_bytes ||
+        need.shared_bytes > cpu->shared_scratch_bytes)
+        return dfx_fail(be->sink, DFX_E_INTERNAL, "cpu: op %s was run without being prepared",
+                        dfx_op_info_of(call->kind)->name);
+    switch (call->kind) {
+    case DFX_OP_LINEAR:
+        return dfx_cpu_linear(cpu, call);
+    case DFX_OP_EMBED:
+        return dfx_cpu_embed(cpu, call);
+    case DFX_OP_LAYERNORM:
+        return dfx_cpu_layernorm(cpu, call);
+    case DFX_OP_RMSNORM:
+        return dfx_cpu_rmsnorm(cpu, call);
+    case DFX_OP_QKNORM_ROPE:
+        return dfx_cpu_qknorm_rope(cpu, call);
+    case DFX_OP_ATTENTION:
+        return dfx_cpu_attention(cpu, call);
+    case DFX_OP_REL_BIAS:
+        return dfx_cpu_rel_bias(cpu, call);
+    case DFX_OP_ACT:
+        return dfx_cpu_act_op(cpu, call);
+    case DFX_OP_ACT_MUL:
+        return dfx_cpu_act_mul(cpu, call);
+    case DFX_OP_ADD:
+        return dfx_cpu_add(cpu, call);
+    case DFX_OP_AXPY:
+        return dfx_cpu_axpy(cpu, call);
+    case DFX_OP_SINUSOID:
+        return dfx_cpu_sinusoid(cpu, call);
+    case DFX_OP_CONV2D:
+        return dfx_cpu_conv2d(cpu, call);
+    case DFX_OP_GROUPNORM:
+        return dfx_cpu_groupnorm(cpu, call);
+    case DFX_OP_UNPACK:
+        return dfx_cpu_unpack(cpu, call);
+    case DFX_OP_PACK:
+        return dfx_cpu_pack(cpu, call);
+    case DFX_N_OP_KINDS:
+        break;
+    }
+    return dfx_fail(be->sink, DFX_E_INTERNAL, "cpu: wanted a kind of op below %d, found %u",
+                    DFX_N_OP_KINDS, (unsigned)call->kind);
+}
+
+static void cpu_set_cancel(dfx_backend *be, bool (*cancelled)(void *user), void *user) {
+    dfx_pool_set_cancel(cpu_of(be)->pool, cancelled, user);
+}
+
+static const dfx_backend_vtable cpu_vtable = {
+    .close = cpu_close,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .upload = cpu_copy_in,
+    .download = cpu_copy_out,
+    .prepare = cpu_prepare,
+    .workspace_bytes = cpu_workspace_bytes,
+    .run = cpu_run,
+    .set_cancel = cpu_set_cancel,
+};
+
+/* OpenBLAS chooses its kernels by the processor's model number when it is loaded, and one that is newer than it gets
+ * those for SSE3, several times slower. Only the environment can tell it better. */
+static void warn_of_old_kernels(const dfx_sink *sink) {
+#if defined(__x86_64__)
+    static const char *const old[] = {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem"};
+    if (!__builtin_cpu_supports("avx2"))
+        return;
+    const char *better = __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell";
+    for (size_t i = 0; i < DFX_COUNT(old); i++)
+        if (strcmp(openblas_get_corename(), old[i]) == 0)
+            dfx_warn(sink,
+                     "OpenBLAS does not know this processor and uses its kernels for %s, which are "
+                     "slow; set OPENBLAS_CORETYPE=%s in the environment",
+                     old[i], better);
+#endif
+}
+
+dfx_status dfx_cpu_backend_open(const dfx_cpu_options *options, const dfx_sink *sink,
+                                dfx_backend **out) {
+    dfx_cpu *cpu;
+    DFX_TRY(dfx_new(sink, "cpu backend", &cpu));
+    dfx_status status = dfx_pool_open(sink, options->n_threads, &cpu->pool);
+    if (status != DFX_OK) {
+        dfx_free(cpu);
+        return status;
+    }
+    openblas_set_num_threads(1);
+    warn_of_old_kernels(sink);
+    cpu->base = (dfx_backend){.vt = &cpu_vtable,
+                              .name = "cpu",
+                              .act_dtype = DFX_DTYPE_F32,
+                              .host_visible = true,
+                              .sink = sink};
+    *out = &cpu->base;
+    return DFX_OK;
+}

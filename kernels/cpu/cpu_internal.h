@@ -1,0 +1,85 @@
+/* What the files of the CPU backend share. One op a function; each finds its operands in the call by slot, cuts the
+ * work into indices that do not depend on the number of threads, and runs them on the pool.
+ *
+ * Bits: own loops give the same bits on every machine: sums are written with DFX_LANES accumulators joined in a fixed
+ * order, so the compiler may use vectors of any width without changing a result. Products through OpenBLAS give the same
+ * bits for the same shapes on the same kind of processor. */
+#ifndef DFX_KERNELS_CPU_INTERNAL_H
+#define DFX_KERNELS_CPU_INTERNAL_H
+
+#include "core/pool.h"
+#include "kernels/backend.h"
+
+/* Clones of hot loops for wider vectors, chosen at load time. Not under sanitizers, whose start-up they precede. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(DFX_SANITIZED)
+#define DFX_CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define DFX_CPU_CLONES
+#endif
+
+enum { DFX_LANES = 16 };
+
+typedef struct dfx_cpu {
+    dfx_backend base; /* first: a dfx_backend pointer is a dfx_cpu pointer */
+    dfx_pool *pool;   /* owned */
+    dfx_mem
+        scratch; /* owned; n_threads slices of worker_scratch_bytes, then shared_scratch_bytes */
+    size_t worker_scratch_bytes, shared_scratch_bytes;
+} dfx_cpu;
+
+/* What one call wants: per worker, and once for all. Multiples of 64 are made by the caller. */
+typedef struct dfx_cpu_scratch_need {
+    size_t worker_bytes, shared_bytes;
+} dfx_cpu_scratch_need;
+
+void *dfx_cpu_worker_scratch(const dfx_cpu *cpu, int worker); /* 64-byte aligned */
+void *dfx_cpu_shared_scratch(const dfx_cpu *cpu);
+
+/* Row `row` of an activation. */
+static inline float *dfx_cpu_f32(const dfx_mat *m, int64_t row) {
+    return (float *)m->ptr + row * m->ld;
+}
+
+/* A row of `m` as f32: the address itself when it is f32 and 4-byte aligned, else widened into `buf` (m->cols floats). */
+const float *dfx_cpu_row(const dfx_mat *m, int64_t row, float *buf);
+
+/* Columns [col, col + cols) of one row of `m`, for dfx_cpu_row and the like; all zero when `m` is left out. */
+dfx_mat dfx_cpu_row_part(const dfx_mat *m, int64_t row, int64_t col, int64_t cols);
+
+/* Sum of a[i]*b[i], i < n, in f32 with DFX_LANES accumulators. */
+float dfx_cpu_dot(const float *a, const float *b, int64_t n);
+
+/* x[i] = act(x[i]), i < n. */
+void dfx_cpu_act(dfx_act act, float *x, int64_t n);
+
+/* x[i] = exp(x[i] - max), returns their sum; max is the greatest x. n >= 1. */
+float dfx_cpu_exp_sub_max(float *x, int64_t n);
+
+/* Ops (cpu_linear.c, cpu_conv.c, cpu_attention.c): those with scratch say how much. */
+dfx_cpu_scratch_need dfx_cpu_linear_scratch(const dfx_op_call *call);
+dfx_status dfx_cpu_linear(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_cpu_scratch_need dfx_cpu_conv2d_scratch(const dfx_op_call *call);
+dfx_status dfx_cpu_conv2d(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_cpu_scratch_need dfx_cpu_attention_scratch(const dfx_op_call *call);
+dfx_status dfx_cpu_attention(dfx_cpu *cpu, const dfx_op_call *call);
+
+/* cpu_norm.c, cpu_rope.c */
+dfx_cpu_scratch_need dfx_cpu_norm_scratch(const dfx_op_call *call); /* all norms and QKNORM_ROPE */
+dfx_status dfx_cpu_layernorm(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_rmsnorm(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_groupnorm(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_qknorm_rope(dfx_cpu *cpu, const dfx_op_call *call);
+
+/* cpu_pointwise.c, cpu_embed.c, cpu_layout.c */
+dfx_status dfx_cpu_act_op(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_act_mul(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_add(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_axpy(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_sinusoid(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_cpu_scratch_need dfx_cpu_embed_scratch(const dfx_op_call *call);
+dfx_status dfx_cpu_embed(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_rel_bias(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_pack(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_unpack(dfx_cpu *cpu, const dfx_op_call *call);
+
+#endif

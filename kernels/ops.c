@@ -1,0 +1,403 @@
+/* The op contract as data and checks: which operands an op has, and what their shapes and types must be.
+ *
+ * dfx_op_check looks at every operand by itself first (there or not, type, ld, address span), then at the shapes
+ * against each other. After the first part every rows * ld * 8 fits an int64_t, so the second may multiply the
+ * dimensions of one operand; products of parameters are checked where they are made. */
+#include "kernels/ops.h"
+
+#include <math.h>
+
+#define BIT(slot) (1u << (slot))
+
+typedef struct op_entry {
+    dfx_op_info info;
+    const char *slots[DFX_OP_SLOTS];
+} op_entry;
+
+static const op_entry entries[DFX_N_OP_KINDS] = {
+    [DFX_OP_LINEAR] = {{"linear", 6, BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_GATE) | BIT(DFX_LINEAR_R),
+                        false, BIT(DFX_LINEAR_W) | BIT(DFX_LINEAR_B)},
+                       {"y", "x", "w", "b", "gate", "r"}},
+    [DFX_OP_EMBED] = {{"embed", 4, BIT(DFX_EMBED_POS), false,
+                       BIT(DFX_EMBED_TABLE) | BIT(DFX_EMBED_POS)},
+                      {"y", "table", "ids", "pos"}},
+    [DFX_OP_LAYERNORM] = {{"layernorm", 6,
+                           BIT(DFX_NORM_W) | BIT(DFX_NORM_B) | BIT(DFX_NORM_SCALE) |
+                               BIT(DFX_NORM_SHIFT),
+                           false, BIT(DFX_NORM_W) | BIT(DFX_NORM_B)},
+                          {"y", "x", "w", "b", "scale", "shift"}},
+    [DFX_OP_RMSNORM] = {{"rmsnorm", 3, 0, false, BIT(DFX_NORM_W)}, {"y", "x", "w"}},
+    [DFX_OP_QKNORM_ROPE] = {{"qknorm_rope", 4, BIT(DFX_QKNORM_COS) | BIT(DFX_QKNORM_SIN), true,
+                             BIT(DFX_QKNORM_W)},
+                            {"x", "w", "cos", "sin"}},
+    [DFX_OP_ATTENTION] = {{"attention", 5, BIT(DFX_ATTN_BIAS), false, 0},
+                          {"y", "q", "k", "v", "bias"}},
+    [DFX_OP_REL_BIAS] = {{"rel_bias", 2, 0, false, BIT(1)}, {"y", "table"}},
+    [DFX_OP_ACT] = {{"act", 2, 0, false, 0}, {"y", "x"}},
+    [DFX_OP_ACT_MUL] = {{"act_mul", 3, 0, false, 0}, {"y", "a", "b"}},
+    [DFX_OP_ADD] = {{"add", 3, 0, false, 0}, {"y", "a", "b"}},
+    [DFX_OP_AXPY] = {{"axpy", 4, 0, false, 0}, {"y", "x", "d", "s"}},
+    [DFX_OP_SINUSOID] = {{"sinusoid", 2, 0, false, 0}, {"y", "t"}},
+    [DFX_OP_CONV2D] = {{"conv2d", 5, BIT(DFX_CONV_B) | BIT(DFX_CONV_R), false,
+                        BIT(DFX_CONV_W) | BIT(DFX_CONV_B)},
+                       {"y", "x", "w", "b", "r"}},
+    [DFX_OP_GROUPNORM] = {{"groupnorm", 4, 0, false, BIT(DFX_NORM_W) | BIT(DFX_NORM_B)},
+                          {"y", "x", "w", "b"}},
+    [DFX_OP_UNPACK] = {{"unpack", 2, 0, false, 0}, {"y", "x"}},
+    [DFX_OP_PACK] = {{"pack", 2, 0, false, 0}, {"y", "x"}},
+};
+
+const dfx_op_info *dfx_op_info_of(dfx_op_kind kind) {
+    return &entries[kind].info;
+}
+
+/* What is being checked, for the messages. */
+typedef struct check {
+    const dfx_op_call *call;
+    const dfx_sink *sink;
+} check;
+
+static const char *op_name(const check *c) {
+    return entries[c->call->kind].info.name;
+}
+
+static const char *slot_name(const check *c, int slot) {
+    return entries[c->call->kind].slots[slot];
+}
+
+static bool present(const dfx_mat *m) {
+    return m->rows != 0 || m->cols != 0;
+}
+
+/* A parameter, or a relation of shapes, is not as wanted. */
+static dfx_status want(const check *c, bool holds, const char *wanted, int64_t found) {
+    if (holds)
+        return DFX_OK;
+    return dfx_fail(c->sink, DFX_E_INTERNAL, "op %s: wanted %s, found %lld", op_name(c), wanted,
+                    (long long)found);
+}
+
+static dfx_status want_finite(const check *c, float value, const char *name) {
+    if (isfinite(value))
+        return DFX_OK;
+    return dfx_fail(c->sink, DFX_E_INTERNAL, "op %s: wanted a finite %s, found %g", op_name(c),
+                    name, (double)value);
+}
+
+static dfx_status want_eps(const check *c) {
+    float eps = c->call->p.eps;
+    if (isfinite(eps) && eps >= 0)
+        return DFX_OK;
+    return dfx_fail(c->sink, DFX_E_INTERNAL, "op %s: wanted eps >= 0, found %g", op_name(c),
+                    (double)eps);
+}
+
+static dfx_status want_act(const check *c) {
+    unsigned act = c->call->p.act;
+    return want(c, act <= DFX_ACT_QUICK_GELU, "a known activation", act);
+}
+
+/* An operand that is there is [rows, cols]. */
+static dfx_status want_shape(const check *c, int slot, int64_t rows, int64_t cols) {
+    const dfx_mat *m = &c->call->m[slot];
+    if (!present(m) || (m->rows == rows && m->cols == cols))
+        return DFX_OK;
+    return dfx_fail(c->sink, DFX_E_INTERNAL, "op %s: %s wanted [%lld, %lld], found [%lld, %lld]",
+                    op_name(c), slot_name(c, slot), (long long)rows, (long long)cols,
+                    (long long)m->rows, (long long)m->cols);
+}
+
+static dfx_status want_like(const check *c, int slot, const dfx_mat *like) {
+    return want_shape(c, slot, like->rows, like->cols);
+}
+
+static dfx_status want_pair(const check *c, int a, int b) {
+    if (present(&c->call->m[a]) == present(&c->call->m[b]))
+        return DFX_OK;
+    return dfx_fail(c->sink, DFX_E_INTERNAL, "op %s: wanted both %s and %s, or neither; found one",
+                    op_name(c), slot_name(c, a), slot_name(c, b));
+}
+
+static dfx_status check_dtype(const check *c, int slot) {
+    dfx_op_kind kind = c->call->kind;
+    dfx_dtype dtype = c->call->m[slot].dtype;
+    const char *wanted = NULL;
+    if (kind == DFX_OP_EMBED && slot == DFX_EMBED_IDS)
+        wanted = dtype == DFX_DTYPE_I32 ? NULL : "I32";
+    else if ((kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1))
+        wanted = dtype == DFX_DTYPE_F32 ? NULL : "F32";
+    else if (entries[kind].info.weights & BIT(slot))
+        wanted = dfx_dtype_is_numeric(dtype) ? NULL : "a type that can be widened to F32";
+    else
+        wanted = dtype == DFX_DTYPE_F32 || dtype == DFX_DTYPE_BF16 ? NULL : "F32 or BF16";
+    if (!wanted)
+        return DFX_OK;
+    return dfx_fail(c->sink, DFX_E_INTERNAL, "op %s: %s wanted %s, found %s", op_name(c),
+                    slot_name(c, slot), wanted, dfx_dtype_name(dtype));
+}
+
+/* There or rightly left out; a type of its role; rows that do not overlap; a span of bytes that can be addressed. */
+static dfx_status check_operand(const check *c, int slot) {
+    const dfx_op_info *info = &entries[c->call->kind].info;
+    const dfx_mat *m = &c->call->m[slot];
+    if (slot >= info->n_slots)
+        return want(c, !present(m), "no operand beyond its slots", slot);
+    if (!present(m)) {
+        if (info->optional & BIT(slot))
+            return DFX_OK;
+        return dfx_fail(c->sink, DFX_E_INTERNAL, "op %s: wanted operand %s, found none", op_name(c),
+                        slot_name(c, slot));
+    }
+    int64_t span;
+    if (m->rows < 1 || m->cols < 1 || m->ld < m->cols ||
+        __builtin_mul_overflow(m->rows, m->ld, &span) || __builtin_mul_overflow(span, 8, &span))
+        return dfx_fail(c->sink, DFX_E_INTERNAL,
+                        "op %s: %s wanted rows and cols of at least 1, ld >= cols and a size below "
+                        "2^63 bytes, found [%lld, %lld] with ld %lld",
+                        op_name(c), slot_name(c, slot), (long long)m->rows, (long long)m->cols,
+                        (long long)m->ld);
+    return check_dtype(c, slot);
+}
+
+static dfx_status check_linear(const check *c) {
+    const dfx_mat *m = c->call->m;
+    DFX_TRY(want_shape(c, DFX_LINEAR_X, m[0].rows, m[DFX_LINEAR_W].cols));
+    DFX_TRY(want_shape(c, DFX_LINEAR_W, m[0].cols, m[DFX_LINEAR_X].cols));
+    DFX_TRY(want_shape(c, DFX_LINEAR_B, 1, m[0].cols));
+    DFX_TRY(want_shape(c, DFX_LINEAR_GATE, 1, m[0].cols));
+    DFX_TRY(want_like(c, DFX_LINEAR_R, &m[0]));
+    return want_act(c);
+}
+
+static dfx_status check_embed(const check *c) {
+    const dfx_mat *m = c->call->m;
+    DFX_TRY(want_shape(c, DFX_EMBED_TABLE, m[DFX_EMBED_TABLE].rows, m[0].cols));
+    DFX_TRY(want_shape(c, DFX_EMBED_IDS, 1, m[0].rows));
+    if (!present(&m[DFX_EMBED_POS]))
+        return DFX_OK;
+    DFX_TRY(want_shape(c, DFX_EMBED_POS, m[DFX_EMBED_POS].rows, m[0].cols));
+    return want(c, m[DFX_EMBED_POS].rows >= m[0].rows, "a position for every token",
+                m[DFX_EMBED_POS].rows);
+}
+
+static dfx_status check_layernorm(const check *c) {
+    const dfx_mat *m = c->call->m;
+    DFX_TRY(want_like(c, DFX_NORM_X, &m[0]));
+    for (int slot = DFX_NORM_W; slot <= DFX_NORM_SHIFT; slot++)
+        DFX_TRY(want_shape(c, slot, 1, m[0].cols));
+    DFX_TRY(want_pair(c, DFX_NORM_SCALE, DFX_NORM_SHIFT));
+    DFX_TRY(want(
+        c, !present(&m[DFX_NORM_SCALE]) || !(present(&m[DFX_NORM_W]) || present(&m[DFX_NORM_B])),
+        "either w and b or scale and shift", DFX_NORM_SCALE));
+    return want_eps(c);
+}
+
+static dfx_status check_rmsnorm(const check *c) {
+    const dfx_mat *m = c->call->m;
+    DFX_TRY(want_like(c, DFX_NORM_X, &m[0]));
+    DFX_TRY(want_shape(c, DFX_NORM_W, 1, m[0].cols));
+    return want_eps(c);
+}
+
+/* Heads divide the width. */
+static dfx_status want_heads(const check *c, int64_t width) {
+    int64_t n_heads = c->call->p.n_heads;
+    DFX_TRY(want(c, n_heads >= 1, "n_heads >= 1", n_heads));
+    return want(c, width % n_heads == 0, "a width that n_heads divides", width);
+}
+
+static dfx_status check_qknorm_rope(const check *c) {
+    const dfx_mat *m = c->call->m;
+    DFX_TRY(want_heads(c, m[0].cols));
+    int64_t head = m[0].cols / c->call->p.n_heads;
+    DFX_TRY(want_shape(c, DFX_QKNORM_W, 1, head));
+    DFX_TRY(want_pair(c, DFX_QKNORM_COS, DFX_QKNORM_SIN));
+    if (present(&m[DFX_QKNORM_COS])) {
+        DFX_TRY(want(c, head % 2 == 0, "an even head size", head));
+        DFX_TRY(want_shape(c, DFX_QKNORM_COS, m[0].rows, head / 2));
+        DFX_TRY(want_shape(c, DFX_QKNORM_SIN, m[0].rows, head / 2));
+    }
+    return want_eps(c);
+}
+
+static dfx_status check_attention(const check *c) {
+    const dfx_mat *m = c->call->m;
+    int64_t n_keys = m[DFX_ATTN_K].rows;
+    DFX_TRY(want_heads(c, m[0].cols));
+    DFX_TRY(want_like(c, DFX_ATTN_Q, &m[0]));
+    DFX_TRY(want_shape(c, DFX_ATTN_K, n_keys, m[0].cols));
+    DFX_TRY(want_like(c, DFX_ATTN_V, &m[DFX_ATTN_K]));
+    if (present(&m[DFX_ATTN_BIAS])) {
+        DFX_TRY(want_shape(c, DFX_ATTN_BIAS, c->call->p.n_heads, 2 * n_keys - 1));
+        DFX_TRY(want(c, m[0].rows <= n_keys, "no more queries than keys beside a bias", m[0].rows));
+    }
+    return want_finite(c, c->call->p.scale, "scale");
+}
+
+/* Half of the buckets look back, half ahead; half of those hold one distance each, the others grow in logarithms
+ * from there to max_distance. */
+static dfx_status check_rel_bias(const check *c) {
+    const dfx_mat *m = c->call->m;
+    int64_t n_buckets = c->call->p.n_buckets, max_distance = c->call->p.max_distance;
+    DFX_TRY(want(c, n_buckets >= 4 && n_buckets % 2 == 0, "an even n_buckets of at least 4",
+                 n_buckets));
+    DFX_TRY(
+        want(c, max_distance > n_buckets / 4, "max_distance beyond n_buckets / 4", max_distance));
+    DFX_TRY(want(c, m[0].cols % 2 == 1, "2 T - 1 columns in y", m[0].cols));
+    return want_shape(c, 1, n_buckets, m[0].rows);
+}
+
+static dfx_status check_elementwise(const check *c) {
+    const dfx_mat *m = c->call->m;
+    DFX_TRY(want_like(c, DFX_BIN_A, &m[0]));
+    switch (c->call->kind) {
+    case DFX_OP_ADD:
+        return want_shape(c, DFX_BIN_B, m[DFX_BIN_B].rows == 1 ? 1 : m[0].rows, m[0].cols);
+    case DFX_OP_AXPY:
+        DFX_TRY(want_like(c, DFX_BIN_B, &m[0]));
+        return want_shape(c, DFX_BIN_S, 1, 1);
+    default: /* ACT and ACT_MUL */
+        DFX_TRY(want_like(c, DFX_BIN_B, &m[0]));
+        return want_act(c);
+    }
+}
+
+static dfx_status check_sinusoid(const check *c) {
+    const dfx_mat *m = c->call->m;
+    DFX_TRY(want(c, m[0].cols % 2 == 0, "an even width", m[0].cols));
+    return want_shape(c, 1, 1, m[0].rows);
+}
+
+/* Pixels along one side after upsampling, padding and stride; 0 when the kernel does not fit or a number overflows. */
+static int64_t conv_side(int64_t side, const dfx_conv_params *p) {
+    int64_t wide;
+    if (__builtin_mul_overflow(side, (int64_t)p->upsample, &wide) ||
+        __builtin_add_overflow(wide, (int64_t)p->pad_lo + p->pad_hi, &wide) || wide < p->k)
+        return 0;
+    return (wide - p->k) / p->stride + 1;
+}
+
+static dfx_status check_conv2d(const check *c) {
+    const dfx_mat *m = c->call->m;
+    const dfx_conv_params *p = &c->call->p.conv;
+    DFX_TRY(want(c, p->k >= 1, "k >= 1", p->k));
+    DFX_TRY(want(c, p->stride >= 1, "stride >= 1", p->stride));
+    DFX_TRY(want(c, p->upsample >= 1, "upsample >= 1", p->upsample));
+    DFX_TRY(want(c, p->pad_lo >= 0 && p->pad_lo < p->k, "pad_lo in [0, k)", p->pad_lo));
+    DFX_TRY(want(c, p->pad_hi >= 0 && p->pad_hi < p->k, "pad_hi in [0, k)", p->pad_hi));
+    DFX_TRY(want(c, p->h >= 1, "h >= 1", p->h));
+    DFX_TRY(want(c, p->w >= 1, "w >= 1", p->w));
+    int64_t n_in, n_out, n_taps;
+    int64_t ho = conv_side(p->h, p), wo = conv_side(p->w, p);
+    if (__builtin_mul_overflow(p->h, p->w, &n_in) || __builtin_mul_overflow(ho, wo, &n_out) ||
+        n_out == 0 || __builtin_mul_overflow(m[DFX_CONV_X].cols, (int64_t)p->k * p->k, &n_taps))
+        return dfx_fail(c->sink, DFX_E_INTERNAL,
+                        "op %s: wanted a kernel that fits the padded picture, found k %d on %lld x "
+                        "%lld",
+                        op_name(c), p->k, (long long)p->h, (long long)p->w);
+    DFX_TRY(want_shape(c, DFX_CONV_X, n_in, m[DFX_CONV_X].cols));
+    DFX_TRY(want_shape(c, 0, n_out, m[DFX_CONV_W].rows));
+    DFX_TRY(want_shape(c, DFX_CONV_W, m[0].cols, n_taps));
+    DFX_TRY(want_shape(c, DFX_CONV_B, 1, m[0].cols));
+    return want_like(c, DFX_CONV_R, &m[0]);
+}
+
+static dfx_status check_groupnorm(const check *c) {
+    const dfx_mat *m = c->call->m;
+    int64_t n_groups = c->call->p.n_groups;
+    DFX_TRY(want_like(c, DFX_NORM_X, &m[0]));
+    DFX_TRY(want_shape(c, DFX_NORM_W, 1, m[0].cols));
+    DFX_TRY(want_shape(c, DFX_NORM_B, 1, m[0].cols));
+    DFX_TRY(want(c, n_groups >= 1, "n_groups >= 1", n_groups));
+    DFX_TRY(want(c, m[0].cols % n_groups == 0, "channels that n_groups divides", m[0].cols));
+    DFX_TRY(want_act(c));
+    return want_eps(c);
+}
+
+/* UNPACK and PACK: one side is [h*w, C] latents, the other [(h/2)*(w/2), 4C] tokens. */
+static dfx_status check_packing(const check *c) {
+    bool unpack = c->call->kind == DFX_OP_UNPACK;
+    int tokens = unpack ? 1 : 0, latents = unpack ? 0 : 1;
+    const dfx_mat *m = c->call->m;
+    int64_t h = c->call->p.h, w = c->call->p.w, n_latents;
+    DFX_TRY(want(c, h >= 2 && h % 2 == 0, "an even h", h));
+    DFX_TRY(want(c, w >= 2 && w % 2 == 0, "an even w", w));
+    DFX_TRY(want(c, !__builtin_mul_overflow(h, w, &n_latents), "h * w below 2^63", h));
+    DFX_TRY(want(c, m[tokens].cols % 4 == 0, "tokens of 4 C values", m[tokens].cols));
+    int64_t channels = m[tokens].cols / 4;
+    DFX_TRY(want_shape(c, tokens, n_latents / 4, m[tokens].cols));
+    if (unpack)
+        DFX_TRY(want_shape(c, latents, n_latents, channels));
+    else {
+        DFX_TRY(want_shape(c, latents, n_latents, m[latents].cols));
+        DFX_TRY(want(c, m[latents].cols >= channels, "at least C channels in x", m[latents].cols));
+    }
+    DFX_TRY(want_finite(c, c->call->p.mul, "mul"));
+    return want_finite(c, c->call->p.add, "add");
+}
+
+dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink) {
+    if ((unsigned)call->kind >= DFX_N_OP_KINDS)
+        return dfx_fail(sink, DFX_E_INTERNAL, "op: wanted a kind below %d, found %u",
+                        DFX_N_OP_KINDS, (unsigned)call->kind);
+    check c = {call, sink};
+    for (int slot = 0; slot < DFX_OP_SLOTS; slot++)
+        DFX_TRY(check_operand(&c, slot));
+    switch (call->kind) {
+    case DFX_OP_LINEAR:
+        return check_linear(&c);
+    case DFX_OP_EMBED:
+        return check_embed(&c);
+    case DFX_OP_LAYERNORM:
+        return check_layernorm(&c);
+    case DFX_OP_RMSNORM:
+        return check_rmsnorm(&c);
+    case DFX_OP_QKNORM_ROPE:
+        return check_qknorm_rope(&c);
+    case DFX_OP_ATTENTION:
+        return check_attention(&c);
+    case DFX_OP_REL_BIAS:
+        return check_rel_bias(&c);
+    case DFX_OP_ACT:
+    case DFX_OP_ACT_MUL:
+    case DFX_OP_ADD:
+    case DFX_OP_AXPY:
+        return check_elementwise(&c);
+    case DFX_OP_SINUSOID:
+        return check_sinusoid(&c);
+    case DFX_OP_CONV2D:
+        return check_conv2d(&c);
+    case DFX_OP_GROUPNORM:
+        return check_groupnorm(&c);
+    case DFX_OP_UNPACK:
+    case DFX_OP_PACK:
+        return check_packing(&c);
+    case DFX_N_OP_KINDS:
+        break;
+    }
+    return DFX_E_INTERNAL;
+}
+
+/* Query-key pairs that a causal mask leaves, of n_queries by n_keys. */
+static double causal_pairs(double n_queries, double n_keys) {
+    double slope = n_queries < n_keys ? n_queries : n_keys;
+    return slope * (slope + 1) / 2 + (n_queries - slope) * n_keys;
+}
+
+double dfx_op_flops(const dfx_op_call *call) {
+    const dfx_mat *m = call->m;
+    double n_out = (double)m[0].rows * (double)m[0].cols;
+    switch (call->kind) {
+    case DFX_OP_LINEAR:
+        return 2 * n_out * (double)m[DFX_LINEAR_X].cols;
+    case DFX_OP_CONV2D:
+        return 2 * n_out * (double)m[DFX_CONV_W].cols;
+    case DFX_OP_ATTENTION: {
+        double n_queries = (double)m[0].rows, n_keys = (double)m[DFX_ATTN_K].rows;
+        double pairs = call->p.causal ? causal_pairs(n_queries, n_keys) : n_queries * n_keys;
+        return 4 * pairs * (double)m[0].cols; /* scores, and values */
+    }
+    default:
+        return n_out; /* bound by memory: one for each value written */
+    }
+}

@@ -1,0 +1,148 @@
+/* The op contract: what a backend can compute, on which shapes, by which formula.
+ *
+ * Every operand is a matrix: `rows` x `cols` values, a row's values adjacent, rows `ld` values apart. Tokens, pixels
+ * and channels all fit: a sequence is [T, D]; a picture or feature map is [h*w, C] (channels last, pixel row-major).
+ * An operand that an op may leave out is a zeroed dfx_mat: no rows, ptr NULL. Weights may have any dtype that the
+ * backend can widen and any alignment; activations have the backend's activation dtype and 16-byte aligned rows; ids
+ * are I32.
+ *
+ * Shape letters: T tokens, D width, H heads, E head size, F MLP width, C channels, h w pixels or latents; M N K for
+ * products. LayerNorm, RMSNorm, GroupNorm, softmax, RoPE and modulation are evaluated in f32. */
+#ifndef DFX_KERNELS_OPS_H
+#define DFX_KERNELS_OPS_H
+
+#include "core/dtype.h"
+#include "core/sink.h"
+
+typedef struct dfx_mat {
+    void *ptr;
+    int64_t rows, cols;
+    int64_t ld; /* values from a row to the next; >= cols */
+    dfx_dtype dtype;
+} dfx_mat;
+
+typedef enum dfx_act { DFX_ACT_NONE, DFX_ACT_SILU, DFX_ACT_GELU_TANH, DFX_ACT_QUICK_GELU } dfx_act;
+
+/* silu(x) = x * sigmoid(x).  gelu_tanh(x) = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))).
+ * quick_gelu(x) = x * sigmoid(1.702 x). */
+
+/* Kinds of ops. Beside each: the operands in slot order ("out" written, "io" read and written), then parameters. */
+typedef enum dfx_op_kind {
+    /* y = r + gate * act(x W^T + b).   out y [M,N]; x [M,K]; W [N,K]; b [N]?; gate [1,N]?; r [M,N]? (may be y itself).
+     * Products accumulate in f32. M <= 64 with weights that are not f32: a row of y is bit for bit the same whatever M is. */
+    DFX_OP_LINEAR,
+    /* y[t] = table[ids[t]] (+ pos[t]).   out y [T,D]; table [V,D]; ids [1,T] I32; pos [>=T,D]?.
+     * An id outside [0,V) is DFX_E_INTERNAL: tokenizers check against the vocabulary at open. */
+    DFX_OP_EMBED,
+    /* y = LN(x) * w + b; or, with scale and shift, y = LN(x) * (1 + scale) + shift.  LN: mean and biased variance over D.
+     * out y [T,D] (may be x); x [T,D]; w [D]?; b [D]?; scale [1,D]?; shift [1,D]?.   eps */
+    DFX_OP_LAYERNORM,
+    /* y = x * rsqrt(mean(x^2) + eps) * w over D.   out y [T,D] (may be x); x [T,D]; w [D].   eps */
+    DFX_OP_RMSNORM,
+    /* Per head: RMSNorm over E with weight w, then rotate pairs (2m, 2m+1) by (cos[t,m], sin[t,m]).
+     * io x [T,H*E]; w [E]; cos [T,E/2]?; sin [T,E/2]? (both or none).   n_heads, eps */
+    DFX_OP_QKNORM_ROPE,
+    /* Per head softmax(scale q k^T + bias) v.   out y [Tq,H*E]; q [Tq,H*E]; k [Tk,H*E]; v [Tk,H*E]; bias [H,2*Tk-1]?:
+     * bias[h, key - query + Tk - 1].   n_heads, scale, causal (key <= query) */
+    DFX_OP_ATTENTION,
+    /* Relative bias of T5: y[h, d + T - 1] = table[bucket(d), h], d = key - query in (-T, T), bidirectional.
+     * out y [H,2T-1]; table [n_buckets,H].   n_buckets, max_distance */
+    DFX_OP_REL_BIAS,
+    /* y = act(x).   out y [T,D] (may be x); x.   act */
+    DFX_OP_ACT,
+    /* y = act(a) * b.   out y [T,D] (may be a or b); a; b.   act */
+    DFX_OP_ACT_MUL,
+    /* y = a + b; b may have one row, added to every row of a.   out y [T,D] (may be a); a; b [T,D] or [1,D] */
+    DFX_OP_ADD,
+    /* y = x + s * d.   out y (may be x); x; d, all [T,D]; s [1,1] f32.  The Euler step. */
+    DFX_OP_AXPY,
+    /* Sinusoid of width D: y[n] = [cos(a f_0..), sin(a f_0..)], a = 1000 t[n], f_i = exp(-ln(10000) i / (D/2)), f32.
+     * out y [N,D]; t [1,N] f32 */
+    DFX_OP_SINUSOID,
+    /* Convolution, channels last, zero padding.   out y [ho*wo,N]; x [h*w,C]; W [N,C*k*k] as stored (N,C,ky,kx); b [N]?;
+     * r [ho*wo,N]? added.   conv: h, w, k, stride, pad_lo (top and left), pad_hi, upsample (nearest, before padding) */
+    DFX_OP_CONV2D,
+    /* y = act((x - mean_g) * rstd_g * w + b), groups of C/G adjacent channels over all pixels, biased variance.
+     * out y [h*w,C] (may be x); x; w [C]; b [C].   n_groups, eps, act */
+    DFX_OP_GROUPNORM,
+    /* Tokens to latents: pixel (2r+i, 2c+j), channel z  =  x[r*(w/2)+c, 4z+2i+j] * mul + add.
+     * out y [h*w,C]; x [(h/2)*(w/2),4C].   unpack: h, w (latents), mul, add */
+    DFX_OP_UNPACK,
+    /* The inverse: token values = (pixel value - sub) * mul.   out y [(h/2)*(w/2),4C]; x [h*w,>=C]: the first C channels. */
+    DFX_OP_PACK,
+    DFX_N_OP_KINDS
+} dfx_op_kind;
+
+enum { DFX_OP_SLOTS = 6 };
+
+/* Slot numbers, by op. Slot 0 is always the output. */
+enum {
+    DFX_LINEAR_X = 1,
+    DFX_LINEAR_W,
+    DFX_LINEAR_B,
+    DFX_LINEAR_GATE,
+    DFX_LINEAR_R,
+    DFX_EMBED_TABLE = 1,
+    DFX_EMBED_IDS,
+    DFX_EMBED_POS,
+    DFX_NORM_X = 1,
+    DFX_NORM_W,
+    DFX_NORM_B,
+    DFX_NORM_SCALE,
+    DFX_NORM_SHIFT,
+    DFX_QKNORM_W = 1,
+    DFX_QKNORM_COS,
+    DFX_QKNORM_SIN,
+    DFX_ATTN_Q = 1,
+    DFX_ATTN_K,
+    DFX_ATTN_V,
+    DFX_ATTN_BIAS,
+    DFX_BIN_A = 1,
+    DFX_BIN_B,
+    DFX_BIN_S,
+    DFX_CONV_X = 1,
+    DFX_CONV_W,
+    DFX_CONV_B,
+    DFX_CONV_R,
+};
+
+typedef struct dfx_conv_params {
+    int64_t h, w; /* of x, before upsampling */
+    int k, stride, pad_lo, pad_hi, upsample;
+} dfx_conv_params;
+
+typedef struct dfx_op_params {
+    dfx_act act;
+    int n_heads, n_groups, n_buckets, max_distance;
+    bool causal;
+    float eps, scale;
+    float mul, add; /* pack and unpack; PACK subtracts `add` first, then multiplies */
+    int64_t h, w;   /* pack and unpack: latents */
+    dfx_conv_params conv;
+} dfx_op_params;
+
+/* An op whose operands have addresses: what a backend runs. */
+typedef struct dfx_op_call {
+    dfx_op_kind kind;
+    dfx_mat m[DFX_OP_SLOTS];
+    dfx_op_params p;
+} dfx_op_call;
+
+typedef struct dfx_op_info {
+    const char *name;
+    uint8_t n_slots;
+    uint8_t optional; /* bit i: slot i may be absent */
+    bool inout;       /* slot 0 is read too */
+    uint8_t weights;  /* bit i: slot i is a weight: any dtype that can be widened, any alignment */
+} dfx_op_info;
+
+const dfx_op_info *dfx_op_info_of(dfx_op_kind kind);
+
+/* Shapes and types agree with the contract above. Checked once, when a program is built.
+ * Errors: DFX_E_INTERNAL naming the op, the slot, wanted and found. Pointers are not looked at. */
+dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink);
+
+/* Multiply-adds count two. For plans, progress and benchmarks. */
+double dfx_op_flops(const dfx_op_call *call);
+
+#endif

@@ -1,0 +1,140 @@
+/* dfx-edge: FLUX.1 pictures inside a memory budget. The public C API, which the dfx-edge program itself uses.
+ *
+ *     dfx_model *model;
+ *     dfx_image image;
+ *     dfx_open_options options = {.model_path = "FLUX.1-schnell", .sink = {.say = my_say}};
+ *     dfx_request request;
+ *     if (dfx_model_open(&options, &model) == DFX_OK) {
+ *         dfx_request_init(model, &request);            // the model's defaults
+ *         request.prompt = "a cat holding a sign";
+ *         request.seed = 7;
+ *         if (dfx_generate(model, &request, &image) == DFX_OK) {
+ *             dfx_image_save_png(&image, "cat.png", &options.sink);
+ *             dfx_image_free(&image);
+ *         }
+ *         dfx_model_close(model);
+ *     }
+ *
+ * Every failing call says one sentence to the sink and returns a negative status. Link with -ldfx.
+ * A model serves one thread at a time. */
+#ifndef DFX_MODELS_DFX_H
+#define DFX_MODELS_DFX_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/status.h"
+
+typedef struct dfx_model dfx_model;
+
+typedef enum dfx_device_choice {
+    DFX_DEVICE_AUTO,
+    DFX_DEVICE_CPU,
+    DFX_DEVICE_CUDA
+} dfx_device_choice;
+
+typedef struct dfx_open_options {
+    const char *model_path;   /* a diffusers folder (model_index.json) */
+    dfx_device_choice device; /* AUTO: the best that this build and machine have */
+    int n_threads;            /* 0: one for each usable core */
+    uint64_t
+        vram_budget_bytes; /* bounds weights, activations, state and workspace; 0: what the device has */
+    dfx_sink sink;         /* copied */
+} dfx_open_options;
+
+/* Reads configurations, tokenizers and tensor tables and checks them against each other: every tensor that is wanted is
+ * there and has the right shape. Reads no weights yet.
+ * Errors: DFX_E_IO, DFX_E_FORMAT (not a model that we run), DFX_E_DEVICE, DFX_E_NOFIT. */
+dfx_status dfx_model_open(const dfx_open_options *options, dfx_model **out);
+void dfx_model_close(dfx_model *model); /* NULL is fine */
+
+typedef struct dfx_model_info {
+    const char *name;   /* of the folder, or as its dfx.json says; borrowed from the model */
+    const char *kind;   /* "FLUX.1 dev" or "FLUX.1 schnell"; borrowed */
+    const char *device; /* "cpu"; borrowed */
+    bool has_guidance;  /* false: the guidance of a request is ignored */
+    int steps;          /* defaults of a request */
+    int width, height;  /* pixels */
+    int text_length;    /* T5 tokens */
+    int max_text_length;
+    uint64_t weight_bytes; /* of all components, as stored */
+    uint64_t n_parameters;
+} dfx_model_info;
+void dfx_model_describe(const dfx_model *model, dfx_model_info *out);
+
+typedef enum dfx_stage {
+    DFX_STAGE_LOAD,
+    DFX_STAGE_TEXT,
+    DFX_STAGE_DENOISE,
+    DFX_STAGE_DECODE,
+    DFX_N_STAGES
+} dfx_stage;
+const char *dfx_stage_name(dfx_stage stage); /* "load", "text", "denoise", "decode" */
+
+typedef struct dfx_progress {
+    dfx_stage stage;
+    int step, n_steps;    /* steps done of the stage; 0 of n when it begins */
+    double stage_seconds; /* since the stage began */
+} dfx_progress;
+
+enum {
+    DFX_SIZE_MULTIPLE = 16,
+    DFX_SIDE_MAX = 16384,
+    DFX_PIXELS_MAX = 1 << 24, /* 4096 x 4096 */
+    DFX_STEPS_MAX = 1000,
+    DFX_PROMPT_BYTES_MAX = 1 << 20,
+};
+
+typedef struct dfx_request {
+    const char *
+        prompt; /* UTF-8, at most DFX_PROMPT_BYTES_MAX bytes; borrowed for the call. Bad UTF-8 becomes U+FFFD */
+    int width, height; /* pixels; rounded down to multiples of 16, with a warning */
+    int steps;         /* [1, DFX_STEPS_MAX] */
+    float guidance;    /* >= 0, finite */
+    int text_length; /* T5 tokens, [1, max_text_length]; padding is attended to, so it changes the picture */
+    uint64_t
+        seed; /* the noise is torch.randn's for this seed; only the low 32 bits matter, as in torch */
+    void (*progress)(void *user, const dfx_progress *progress); /* may be NULL */
+    bool (*cancelled)(void *user); /* may be NULL; polled often, from any thread */
+    void *user;
+} dfx_request;
+
+/* The model's defaults, an empty prompt, seed 0. */
+void dfx_request_init(const dfx_model *model, dfx_request *out);
+
+/* Everything that can be refused about a request is refused here, before anything is computed. dfx_generate calls it.
+ * Errors: DFX_E_USAGE naming the field, wanted and found; DFX_E_NOFIT with the smallest budget that would do. */
+dfx_status dfx_request_check(dfx_model *model, const dfx_request *request);
+
+typedef struct dfx_image {
+    int width, height;
+    uint8_t *rgb; /* [height][width][3], owned by the image */
+    uint64_t seed;
+    int steps, text_length;
+    float guidance;                     /* as used; 0 when the model has none */
+    double stage_seconds[DFX_N_STAGES]; /* 0 for what was not done again, such as loading */
+    double seconds;                     /* the whole call */
+    uint64_t peak_device_bytes;         /* of the ledger that the budget bounds */
+    char *parameters; /* the text of the PNG's "parameters" chunk; owned by the image */
+    char *json;       /* the same as a JSON object; owned by the image */
+} dfx_image;
+
+/* One picture. Errors: as dfx_request_check; DFX_E_CANCELLED; DFX_E_NUMERIC when a value is not finite; DFX_E_IO. On any
+ * error *out is not touched. The same model, request and kind of processor give the same bytes. */
+dfx_status dfx_generate(dfx_model *model, const dfx_request *request, dfx_image *out);
+void dfx_image_free(dfx_image *image); /* zeroed image is fine */
+
+/* The PNG with its parameters, in memory (*out from the library: dfx_buffer_free) or to a file: written under a temporary
+ * name and renamed, so that nobody sees half a picture. */
+dfx_status dfx_image_encode_png(const dfx_image *image, const dfx_sink *sink, uint8_t **out,
+                                size_t *out_bytes);
+dfx_status dfx_image_save_png(const dfx_image *image, const char *path, const dfx_sink *sink);
+void dfx_buffer_free(void *buffer);
+
+/* Peak of all host memory that the library has held, bytes. */
+uint64_t dfx_host_peak_bytes(void);
+
+const char *dfx_version(void); /* "0.1.0" */
+
+#endif

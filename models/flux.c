@@ -1,0 +1,290 @@
+#include "models/flux.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static const float EPS = 1e-6f;
+static const double THETA = 10000.0;
+enum { SINUSOID_WIDTH = 256 };
+
+int64_t dfx_flux_mod_cols(const dfx_flux_config *c) {
+    return c->width * (12 * c->n_double + 3 * c->n_single + 2);
+}
+
+/* linear_2(silu(linear_1(x))) */
+static dfx_ref mlp_embedder(dfx_builder *b, const dfx_flux_config *c, dfx_ref x, const char *first,
+                            const char *second) {
+    dfx_ref h = dfx_linear(
+        b, &(dfx_linear_spec){.x = x, .name = first, .n = c->width, .act = DFX_ACT_SILU});
+    return dfx_linear(b, &(dfx_linear_spec){.x = h, .name = second, .n = c->width});
+}
+
+static dfx_ref sinusoid(dfx_builder *b, dfx_ref t, const char *label) {
+    dfx_ref y = dfx_temp(b, t.cols, SINUSOID_WIDTH);
+    dfx_emit(b, DFX_OP_SINUSOID, label, (dfx_ref[DFX_OP_SLOTS]){y, t}, NULL);
+    return y;
+}
+
+/* vec = (time + guidance) + text, one row a step. */
+static dfx_ref condition_vector(dfx_builder *b, const dfx_flux_config *c, dfx_ref sigmas,
+                                dfx_ref guidance, dfx_ref pooled) {
+    dfx_builder_page(b, "time_text_embed");
+    dfx_ref vec = mlp_embedder(b, c, sinusoid(b, sigmas, "time_proj"), "timestep_embedder.linear_1",
+                               "timestep_embedder.linear_2");
+    if (c->has_guidance) {
+        dfx_ref g = mlp_embedder(b, c, sinusoid(b, guidance, "guidance_proj"),
+                                 "guidance_embedder.linear_1", "guidance_embedder.linear_2");
+        dfx_add_to(b, vec, g, "add_guidance");
+    }
+    dfx_ref y = mlp_embedder(b, c, pooled, "text_embedder.linear_1", "text_embedder.linear_2");
+    dfx_add_to(b, vec, y, "add_text");
+    return vec;
+}
+
+/* One block's modulation for all steps, into its columns of the table. */
+static void modulation(dfx_builder *b, dfx_ref act, dfx_ref mod, int64_t *col, int64_t cols,
+                       const char *name) {
+    dfx_linear(b, &(dfx_linear_spec){
+                      .x = act, .name = name, .n = cols, .into = dfx_cols(mod, *col, cols)});
+    *col += cols;
+}
+
+dfx_status dfx_flux_build_cond(const dfx_flux_config *c, const dfx_tensors *tensors, int64_t n_text,
+                               int64_t n_steps, dfx_dtype act_dtype, const dfx_sink *sink,
+                               dfx_program *out) {
+    dfx_builder b;
+    int64_t D = c->width, col = 0;
+    dfx_builder_init(&b, "cond", tensors, "transformer", act_dtype, sink);
+    dfx_ref text = dfx_extern_buf(&b, "text", n_text, c->text_width, act_dtype);
+    dfx_ref pooled = dfx_extern_buf(&b, "pooled", 1, c->pooled_width, act_dtype);
+    dfx_ref sigmas = dfx_extern_buf(&b, "sigmas", 1, n_steps, DFX_DTYPE_F32);
+    dfx_ref guidance = dfx_extern_buf(&b, "guidance", 1, 1, DFX_DTYPE_F32);
+    dfx_ref txt = dfx_extern_buf(&b, "txt", n_text, D, act_dtype);
+    dfx_ref mod = dfx_extern_buf(&b, "mod", n_steps, dfx_flux_mod_cols(c), act_dtype);
+
+    dfx_builder_page(&b, "context_embedder");
+    dfx_builder_scope(&b, "%s", "");
+    dfx_linear(&b, &(dfx_linear_spec){.x = text, .name = "context_embedder", .n = D, .into = txt});
+    dfx_ref vec = condition_vector(&b, c, sigmas, guidance, pooled);
+    dfx_ref act = dfx_activate(&b, vec, DFX_ACT_SILU, "silu");
+    for (int64_t i = 0; i < c->n_double; i++) {
+        dfx_builder_page(&b, "transformer_blocks.%d", (int)i);
+        modulation(&b, act, mod, &col, 6 * D, "norm1.linear");
+        modulation(&b, act, mod, &col, 6 * D, "norm1_context.linear");
+    }
+    for (int64_t i = 0; i < c->n_single; i++) {
+        dfx_builder_page(&b, "single_transformer_blocks.%d", (int)i);
+        modulation(&b, act, mod, &col, 3 * D, "norm.linear");
+    }
+    dfx_builder_page(&b, "norm_out");
+    modulation(&b, act, mod, &col, 2 * D, "linear");
+    return dfx_builder_finish(&b, out);
+}
+
+/* What every block of the step program needs to know. */
+typedef struct step_ctx {
+    dfx_builder *b;
+    const dfx_flux_config *c;
+    int64_t n_text, n_image;
+    dfx_ref mod, cos, sin; /* cos and sin of all tokens */
+    int64_t mod_col;       /* next unread column */
+} step_ctx;
+
+static dfx_ref next_mod(step_ctx *s) {
+    dfx_ref r = dfx_cols(s->mod, s->mod_col, s->c->width);
+    s->mod_col += s->c->width;
+    return r;
+}
+
+typedef struct modulation_set {
+    dfx_ref shift, scale, gate;
+} modulation_set;
+
+static modulation_set next_mod_set(step_ctx *s) {
+    dfx_ref shift = next_mod(s), scale = next_mod(s), gate = next_mod(s);
+    return (modulation_set){shift, scale, gate};
+}
+
+static dfx_ref image_rows(const step_ctx *s, dfx_ref r) {
+    return dfx_rows(r, s->n_text, s->n_image);
+}
+
+static dfx_ref text_rows(const step_ctx *s, dfx_ref r) {
+    return dfx_rows(r, 0, s->n_text);
+}
+
+/* RMSNorm per head with the weight `name`, then RoPE; without tables for text, whose positions rotate by nothing. */
+static void qk_norm(step_ctx *s, dfx_ref x, const char *name, dfx_ref cos, dfx_ref sin) {
+    char weight[64];
+    snprintf(weight, sizeof(weight), "%s.weight", name);
+    dfx_ref w = dfx_weight_ref(s->b, weight, 1, s->c->head_size);
+    dfx_emit(s->b, DFX_OP_QKNORM_ROPE, name, (dfx_ref[DFX_OP_SLOTS]){x, w, cos, sin},
+             &(dfx_op_params){.n_heads = (int)s->c->n_heads, .eps = EPS});
+}
+
+/* Names of one stream's weights in a double block. */
+typedef struct stream_names {
+    const char *norm1, *q, *k, *v, *norm_q, *norm_k, *out, *norm2, *mlp_in, *mlp_out;
+} stream_names;
+
+static const stream_names IMAGE = {"norm1",         "attn.to_q",   "attn.to_k",     "attn.to_v",
+                                   "attn.norm_q",   "attn.norm_k", "attn.to_out.0", "norm2",
+                                   "ff.net.0.proj", "ff.net.2"};
+static const stream_names TEXT = {"norm1_context",   "attn.add_q_proj",   "attn.add_k_proj",
+                                  "attn.add_v_proj", "attn.norm_added_q", "attn.norm_added_k",
+                                  "attn.to_add_out", "norm2_context",     "ff_context.net.0.proj",
+                                  "ff_context.net.2"};
+
+typedef struct qkv {
+    dfx_ref q, k, v;
+} qkv;
+
+static void linear_into(step_ctx *s, dfx_ref x, const char *name, dfx_ref into) {
+    dfx_linear(s->b, &(dfx_linear_spec){.x = x, .name = name, .n = into.cols, .into = into});
+}
+
+/* q, k, v of one stream, into its rows of the joint q, k, v. */
+static void stream_qkv(step_ctx *s, dfx_ref x, const stream_names *n, const modulation_set *m,
+                       qkv out, dfx_ref cos, dfx_ref sin) {
+    dfx_ref norm = dfx_temp(s->b, x.rows, x.cols);
+    dfx_modulated_norm(s->b, norm, x, m->scale, m->shift, EPS, n->norm1);
+    linear_into(s, norm, n->q, out.q);
+    linear_into(s, norm, n->k, out.k);
+    linear_into(s, norm, n->v, out.v);
+    qk_norm(s, out.q, n->norm_q, cos, sin);
+    qk_norm(s, out.k, n->norm_k, cos, sin);
+}
+
+/* x += gate1 * out(attn);  x += gate2 * mlp_out(gelu(mlp_in(LN(x) * (1 + scale2) + shift2))) */
+static void stream_rest(step_ctx *s, dfx_ref x, dfx_ref attn, const stream_names *n,
+                        const modulation_set *m1, const modulation_set *m2) {
+    int64_t D = s->c->width;
+    dfx_linear(s->b,
+               &(dfx_linear_spec){
+                   .x = attn, .name = n->out, .n = D, .gate = m1->gate, .residual = x, .into = x});
+    dfx_ref norm = dfx_temp(s->b, x.rows, x.cols);
+    dfx_modulated_norm(s->b, norm, x, m2->scale, m2->shift, EPS, n->norm2);
+    dfx_ref f = dfx_linear(
+        s->b,
+        &(dfx_linear_spec){.x = norm, .name = n->mlp_in, .n = 4 * D, .act = DFX_ACT_GELU_TANH});
+    dfx_linear(s->b,
+               &(dfx_linear_spec){
+                   .x = f, .name = n->mlp_out, .n = D, .gate = m2->gate, .residual = x, .into = x});
+}
+
+static dfx_ref joint_attention(step_ctx *s, qkv j, dfx_ref into) {
+    return dfx_attention(s->b, &(dfx_attention_spec){.q = j.q,
+                                                     .k = j.k,
+                                                     .v = j.v,
+                                                     .into = into,
+                                                     .n_heads = (int)s->c->n_heads,
+                                                     .scale = 1.0f / sqrtf((float)s->c->head_size),
+                                                     .label = "attn"});
+}
+
+static qkv new_qkv(step_ctx *s) {
+    int64_t L = s->n_text + s->n_image, D = s->c->width;
+    dfx_ref q = dfx_temp(s->b, L, D), k = dfx_temp(s->b, L, D), v = dfx_temp(s->b, L, D);
+    return (qkv){q, k, v};
+}
+
+/* h [Tt + Ti, D]: text rows, then image rows. */
+static void double_block(step_ctx *s, dfx_ref h) {
+    modulation_set img1 = next_mod_set(s), img2 = next_mod_set(s), txt1 = next_mod_set(s),
+                   txt2 = next_mod_set(s);
+    dfx_ref img = image_rows(s, h), txt = text_rows(s, h), none = {0};
+    qkv j = new_qkv(s);
+    stream_qkv(s, txt, &TEXT, &txt1, (qkv){text_rows(s, j.q), text_rows(s, j.k), text_rows(s, j.v)},
+               none, none);
+    stream_qkv(s, img, &IMAGE, &img1,
+               (qkv){image_rows(s, j.q), image_rows(s, j.k), image_rows(s, j.v)},
+               image_rows(s, s->cos), image_rows(s, s->sin));
+    dfx_ref attn = joint_attention(s, j, (dfx_ref){0});
+    stream_rest(s, img, image_rows(s, attn), &IMAGE, &img1, &img2);
+    stream_rest(s, txt, text_rows(s, attn), &TEXT, &txt1, &txt2);
+}
+
+/* h += gate * proj_out([attention, gelu(proj_mlp(n))]),  n = LN(h) * (1 + scale) + shift */
+static void single_block(step_ctx *s, dfx_ref h) {
+    int64_t D = s->c->width;
+    modulation_set m = next_mod_set(s);
+    dfx_ref norm = dfx_temp(s->b, h.rows, D), joined = dfx_temp(s->b, h.rows, 5 * D);
+    dfx_modulated_norm(s->b, norm, h, m.scale, m.shift, EPS, "norm");
+    qkv j = new_qkv(s);
+    linear_into(s, norm, "attn.to_q", j.q);
+    linear_into(s, norm, "attn.to_k", j.k);
+    linear_into(s, norm, "attn.to_v", j.v);
+    dfx_linear(s->b, &(dfx_linear_spec){.x = norm,
+                                        .name = "proj_mlp",
+                                        .n = 4 * D,
+                                        .act = DFX_ACT_GELU_TANH,
+                                        .into = dfx_cols(joined, D, 4 * D)});
+    qk_norm(s, j.q, "attn.norm_q", s->cos, s->sin);
+    qk_norm(s, j.k, "attn.norm_k", s->cos, s->sin);
+    joint_attention(s, j, dfx_cols(joined, 0, D));
+    dfx_linear(
+        s->b,
+        &(dfx_linear_spec){
+            .x = joined, .name = "proj_out", .n = D, .gate = m.gate, .residual = h, .into = h});
+}
+
+/* v = proj_out(LN(x) * (1 + scale) + shift);  latents += dt * v */
+static void final_layer(step_ctx *s, dfx_ref img, dfx_ref v) {
+    dfx_ref scale = next_mod(s), shift = next_mod(s);
+    dfx_ref norm = dfx_temp(s->b, img.rows, img.cols);
+    dfx_builder_page(s->b, "proj_out");
+    dfx_builder_scope(s->b, "%s", "");
+    dfx_modulated_norm(s->b, norm, img, scale, shift, EPS, "norm_out");
+    linear_into(s, norm, "proj_out", v);
+}
+
+dfx_status dfx_flux_build_step(const dfx_flux_config *c, const dfx_tensors *tensors, int64_t n_text,
+                               int64_t n_image, dfx_dtype act_dtype, const dfx_sink *sink,
+                               dfx_program *out) {
+    dfx_builder b;
+    int64_t D = c->width, L = n_text + n_image;
+    dfx_builder_init(&b, "step", tensors, "transformer", act_dtype, sink);
+    dfx_ref x = dfx_extern_buf(&b, "x", n_image, c->in_channels, act_dtype);
+    dfx_ref txt = dfx_extern_buf(&b, "txt", n_text, D, act_dtype);
+    step_ctx s = {.b = &b, .c = c, .n_text = n_text, .n_image = n_image};
+    s.mod = dfx_extern_buf(&b, "mod", 1, dfx_flux_mod_cols(c), act_dtype);
+    s.cos = dfx_extern_buf(&b, "cos", L, c->head_size / 2, DFX_DTYPE_F32);
+    s.sin = dfx_extern_buf(&b, "sin", L, c->head_size / 2, DFX_DTYPE_F32);
+    dfx_ref dt = dfx_extern_buf(&b, "dt", 1, 1, DFX_DTYPE_F32);
+    dfx_ref v = dfx_extern_buf(&b, "v", n_image, c->out_channels, act_dtype);
+
+    dfx_ref h = dfx_temp(&b, L, D);
+    dfx_emit(&b, DFX_OP_ACT, "txt", (dfx_ref[DFX_OP_SLOTS]){text_rows(&s, h), txt},
+             &(dfx_op_params){.act = DFX_ACT_NONE});
+    dfx_builder_page(&b, "x_embedder");
+    dfx_builder_scope(&b, "%s", "");
+    linear_into(&s, x, "x_embedder", image_rows(&s, h));
+    for (int64_t i = 0; i < c->n_double; i++) {
+        dfx_builder_page(&b, "transformer_blocks.%d", (int)i);
+        double_block(&s, h);
+    }
+    for (int64_t i = 0; i < c->n_single; i++) {
+        dfx_builder_page(&b, "single_transformer_blocks.%d", (int)i);
+        single_block(&s, h);
+    }
+    final_layer(&s, image_rows(&s, h), v);
+    dfx_emit(&b, DFX_OP_AXPY, "euler", (dfx_ref[DFX_OP_SLOTS]){x, x, v, dt}, NULL);
+    return dfx_builder_finish(&b, out);
+}
+
+void dfx_flux_rope(const dfx_flux_config *c, int64_t n_text, int64_t h, int64_t w, float *cos_out,
+                   float *sin_out) {
+    int64_t half = c->head_size / 2;
+    for (int64_t t = 0; t < n_text + h * w; t++) {
+        int64_t image = t - n_text;
+        int64_t position[3] = {0, image < 0 ? 0 : image / w, image < 0 ? 0 : image % w};
+        int64_t pair = 0;
+        for (int axis = 0; axis < 3; axis++)
+            for (int64_t j = 0; j < c->axes[axis] / 2; j++, pair++) {
+                double angle =
+                    (double)position[axis] * pow(THETA, -2.0 * (double)j / (double)c->axes[axis]);
+                cos_out[t * half + pair] = (float)cos(angle);
+                sin_out[t * half + pair] = (float)sin(angle);
+            }
+    }
+}

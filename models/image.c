@@ -1,0 +1,114 @@
+#include "models/image.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/file.h"
+#include "core/png.h"
+#include "models/unicode.h"
+
+dfx_status dfx_image_pixels(dfx_image *image, const float *rgb, const dfx_sink *sink) {
+    size_t n = (size_t)image->width * (size_t)image->height * 3;
+    DFX_TRY(dfx_new_array(sink, n, "picture", &image->rgb));
+    for (size_t i = 0; i < n; i++) {
+        float v = rgb[i] * 0.5f + 0.5f;
+        v = v < 0 ? 0 : v > 1 ? 1 : v;
+        image->rgb[i] = (uint8_t)nearbyintf(v * 255.0f);
+    }
+    return DFX_OK;
+}
+
+/* The line that the common web UIs write and read: prompt, then "Steps: 4, Sampler: Euler, ..." */
+static dfx_status make_parameters(dfx_image *image, const char *prompt, const char *model,
+                                  const dfx_sink *sink) {
+    char guidance[48] = "";
+    if (image->guidance > 0)
+        snprintf(guidance, sizeof(guidance), "Distilled CFG Scale: %g, ", (double)image->guidance);
+    const char *fmt = "%s\nSteps: %d, Sampler: Euler, CFG scale: 1, %sSeed: %" PRIu64
+                      ", Size: %dx%d, Model: %s, T5 tokens: %d, RNG: CPU, Version: dfx-edge %s";
+    int len = snprintf(NULL, 0, fmt, prompt, image->steps, guidance, image->seed, image->width,
+                       image->height, model, image->text_length, dfx_version());
+    if (len < 0)
+        return dfx_fail(sink, DFX_E_INTERNAL, "the picture's parameters cannot be written as text");
+    DFX_TRY(dfx_new_array(sink, (size_t)len + 1, "parameters", &image->parameters));
+    snprintf(image->parameters, (size_t)len + 1, fmt, prompt, image->steps, guidance, image->seed,
+             image->width, image->height, model, image->text_length, dfx_version());
+    return DFX_OK;
+}
+
+/* Seeds above 2^63 - 1 do not fit JSON integers as most readers know them: they are written as text. */
+static json_t *json_seed(uint64_t seed) {
+    char text[24];
+    if (seed <= INT64_MAX)
+        return json_integer((json_int_t)seed);
+    snprintf(text, sizeof(text), "%" PRIu64, seed);
+    return json_string(text);
+}
+
+static dfx_status make_json(dfx_image *image, const char *prompt, const char *model,
+                            const dfx_sink *sink) {
+    json_t *stages = json_object();
+    for (int i = 0; stages && i < DFX_N_STAGES; i++)
+        json_object_set_new(stages, dfx_stage_name((dfx_stage)i),
+                            json_real(image->stage_seconds[i]));
+    json_t *root = json_pack(
+        "{s:s, s:o, s:i, s:i, s:i, s:f, s:i, s:s, s:s, s:s, s:f, s:o, s:I}", "prompt", prompt,
+        "seed", json_seed(image->seed), "width", image->width, "height", image->height, "steps",
+        image->steps, "guidance", (double)image->guidance, "text_length", image->text_length,
+        "sampler", "euler", "model", model, "version", dfx_version(), "seconds", image->seconds,
+        "stage_seconds", stages, "peak_device_bytes", (json_int_t)image->peak_device_bytes);
+    char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(root);
+    if (text)
+        image->json = dfx_strdup(text, "parameters");
+    free(text);
+    return image->json ? DFX_OK
+                       : dfx_fail(sink, DFX_E_NOFIT, "out of memory writing the picture's JSON");
+}
+
+dfx_status dfx_image_describe(dfx_image *image, const char *prompt, const char *model,
+                              const dfx_sink *sink) {
+    char *clean;
+    size_t bytes;
+    DFX_TRY(dfx_utf8_repair(prompt, strlen(prompt), sink, &clean, &bytes));
+    dfx_status status = make_parameters(image, clean, model, sink);
+    if (status == DFX_OK)
+        status = make_json(image, clean, model, sink);
+    dfx_free(clean);
+    return status;
+}
+
+void dfx_image_free(dfx_image *image) {
+    dfx_free(image->rgb);
+    dfx_free(image->parameters);
+    dfx_free(image->json);
+    *image = (dfx_image){0};
+}
+
+dfx_status dfx_image_encode_png(const dfx_image *image, const dfx_sink *sink, uint8_t **out,
+                                size_t *out_bytes) {
+    const dfx_png_text texts[] = {{"parameters", image->parameters}, {"dfx-edge", image->json}};
+    return dfx_png_encode(sink, image->rgb, (uint32_t)image->width, (uint32_t)image->height, texts,
+                          DFX_COUNT(texts), out, out_bytes);
+}
+
+dfx_status dfx_image_save_png(const dfx_image *image, const char *path, const dfx_sink *sink) {
+    dfx_file_writer writer;
+    uint8_t *png;
+    size_t bytes;
+    DFX_TRY(dfx_image_encode_png(image, sink, &png, &bytes));
+    dfx_status status = dfx_file_write_begin(path, sink, &writer);
+    if (status == DFX_OK) {
+        status = dfx_file_write(&writer, sink, png, bytes);
+        if (status == DFX_OK)
+            status = dfx_file_write_commit(&writer, sink);
+        else
+            dfx_file_write_abort(&writer);
+    }
+    dfx_free(png);
+    return status;
+}

@@ -1,0 +1,349 @@
+/* One picture: prompt -> tokens -> text encoders -> conditioning -> denoiser x N -> decoder -> 8-bit pixels.
+ *
+ * What an earlier picture left in the session and is still true is not done again: the text encodings of the same prompt,
+ * the modulation table of the same prompt and guidance. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/rng.h"
+#include "models/image.h"
+#include "models/model.h"
+
+typedef struct run {
+    dfx_model *m;
+    dfx_session *ses;
+    const dfx_request *request;
+    dfx_image image;
+    double begin, stage_begin;
+    dfx_stage stage;
+} run;
+
+static double now_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void report(run *r, int step, int n_steps) {
+    if (r->request->progress)
+        r->request->progress(r->request->user,
+                             &(dfx_progress){.stage = r->stage,
+                                             .step = step,
+                                             .n_steps = n_steps,
+                                             .stage_seconds = now_seconds() - r->stage_begin});
+}
+
+static void stage_begin(run *r, dfx_stage stage, int n_steps) {
+    r->stage = stage;
+    r->stage_begin = now_seconds();
+    report(r, 0, n_steps);
+}
+
+static void stage_end(run *r) {
+    r->image.stage_seconds[r->stage] += now_seconds() - r->stage_begin;
+}
+
+const char *dfx_stage_name(dfx_stage stage) {
+    static const char *const names[DFX_N_STAGES] = {"load", "text", "denoise", "decode"};
+    return stage < DFX_N_STAGES ? names[stage] : "?";
+}
+
+static bool is_cancelled(const run *r) {
+    return r->request->cancelled && r->request->cancelled(r->request->user);
+}
+
+/* Read a program's pages now rather than at their first use, so that loading has its own line. */
+static dfx_status load_pages(run *r, dfx_program_id id) {
+    dfx_pager *pager = &r->ses->pagers[id];
+    if (pager->residency != DFX_KEEP || dfx_pager_is_loaded(pager))
+        return DFX_OK;
+    int n = (int)pager->program->n_pages;
+    stage_begin(r, DFX_STAGE_LOAD, n);
+    for (int i = 0; i < n; i++) {
+        void *base;
+        if (is_cancelled(r))
+            return DFX_E_CANCELLED;
+        DFX_TRY(dfx_pager_pin(pager, (uint32_t)i, &base));
+        dfx_pager_unpin(pager, (uint32_t)i);
+        report(r, i + 1, n);
+    }
+    stage_end(r);
+    return DFX_OK;
+}
+
+static dfx_status run_program(run *r, dfx_program_id id, void *const *externs) {
+    return dfx_executor_run(&r->m->executor, &r->ses->pagers[id], externs);
+}
+
+static void end_need(run *r, int need, dfx_program_id first, dfx_program_id last) {
+    for (int p = (int)first; p <= (int)last; p++)
+        if (r->ses->needs[need].drop_after)
+            dfx_pager_drop(&r->ses->pagers[p]);
+}
+
+/* Values to a device buffer of the activation type. */
+static dfx_status upload_act(run *r, void *dst, const float *values, size_t n) {
+    const dfx_backend *be = r->m->backend;
+    if (be->act_dtype == DFX_DTYPE_F32)
+        return be->vt->upload(r->m->backend, dst, values, n * sizeof(float));
+    void *narrow;
+    size_t bytes = n * dfx_dtype_bytes(be->act_dtype);
+    DFX_TRY(dfx_alloc(&r->m->sink, bytes, "upload", &narrow));
+    dfx_from_f32(be->act_dtype, values, narrow, n);
+    dfx_status status = be->vt->upload(r->m->backend, dst, narrow, bytes);
+    dfx_free(narrow);
+    return status;
+}
+
+static dfx_status download_act(run *r, float *dst, const void *src, size_t n) {
+    const dfx_backend *be = r->m->backend;
+    if (be->act_dtype == DFX_DTYPE_F32)
+        return be->vt->download(r->m->backend, dst, src, n * sizeof(float));
+    void *narrow;
+    size_t bytes = n * dfx_dtype_bytes(be->act_dtype);
+    DFX_TRY(dfx_alloc(&r->m->sink, bytes, "download", &narrow));
+    dfx_status status = be->vt->download(r->m->backend, narrow, src, bytes);
+    if (status == DFX_OK)
+        dfx_to_f32(be->act_dtype, narrow, dst, n);
+    dfx_free(narrow);
+    return status;
+}
+
+/* Both tokenizers on the same prompt. The pooled vector is at the first end token. */
+typedef struct prompt_ids {
+    dfx_tokens clip, t5;
+    int64_t pooled_row;
+} prompt_ids;
+
+static void warn_cut(const run *r, const prompt_ids *ids) {
+    const dfx_sink *sink = &r->m->sink;
+    if (ids->t5.n_dropped)
+        dfx_warn(sink, "the prompt is longer than %d tokens: the last %zu are cut (--text-length)",
+                 r->request->text_length, ids->t5.n_dropped);
+    else if (ids->clip.n_dropped)
+        dfx_debug(sink, "CLIP sees the first %lld tokens of the prompt, T5 sees all of it",
+                  (long long)r->m->clip.n_positions);
+    if (ids->t5.n_unknown * 2 > ids->t5.n)
+        dfx_warn(sink, "most of the prompt is unknown to the T5 tokenizer, which knows English, "
+                       "German, French and Romanian");
+}
+
+static dfx_status tokenize(run *r, prompt_ids *out) {
+    dfx_model *m = r->m;
+    const char *text = r->request->prompt;
+    size_t bytes = strlen(text), n_clip = (size_t)m->clip.n_positions;
+    DFX_TRY(dfx_tok_clip_encode(m->tok_clip, text, bytes, n_clip, &m->sink, &out->clip));
+    DFX_TRY(dfx_tok_t5_encode(m->tok_t5, text, bytes, (size_t)r->ses->shape.n_text, &m->sink,
+                              &out->t5));
+    int32_t end = out->clip.ids[out->clip.n - 1];
+    out->pooled_row = 1;
+    while (out->clip.ids[out->pooled_row] != end)
+        out->pooled_row++;
+    warn_cut(r, out);
+    return DFX_OK;
+}
+
+static dfx_status run_encoders(run *r, const prompt_ids *ids) {
+    dfx_state *s = &r->ses->state;
+    dfx_backend *be = r->m->backend;
+    stage_begin(r, DFX_STAGE_TEXT, 2);
+    DFX_TRY(be->vt->upload(be, s->clip_ids, ids->clip.ids,
+                           (size_t)r->m->clip.n_positions * sizeof(int32_t)));
+    DFX_TRY(
+        be->vt->upload(be, s->t5_ids, ids->t5.ids, (size_t)r->ses->shape.n_text * sizeof(int32_t)));
+    DFX_TRY(run_program(r, DFX_PROGRAM_CLIP, (void *[]){s->clip_ids, s->clip_out}));
+    report(r, 1, 2);
+    DFX_TRY(run_program(r, DFX_PROGRAM_T5, (void *[]){s->t5_ids, s->t5_out}));
+    report(r, 2, 2);
+    stage_end(r);
+    return DFX_OK;
+}
+
+static dfx_status encode_text(run *r) {
+    dfx_session *ses = r->ses;
+    if (ses->text_key && strcmp(ses->text_key, r->request->prompt) == 0)
+        return DFX_OK;
+    dfx_free(ses->text_key);
+    ses->text_key = NULL;
+    ses->cond_valid = false;
+    prompt_ids ids = {0};
+    dfx_status status;
+    DFX_TRY_OUT(status, tokenize(r, &ids));
+    DFX_TRY_OUT(status, load_pages(r, DFX_PROGRAM_CLIP));
+    DFX_TRY_OUT(status, load_pages(r, DFX_PROGRAM_T5));
+    DFX_TRY_OUT(status, run_encoders(r, &ids));
+    end_need(r, DFX_STAGE_NEED_TEXT, DFX_PROGRAM_CLIP, DFX_PROGRAM_T5);
+    ses->pooled_row = ids.pooled_row;
+    ses->text_key = dfx_strdup(r->request->prompt, "prompt");
+    if (!ses->text_key)
+        status = dfx_fail(&r->m->sink, DFX_E_NOFIT, "out of memory keeping the prompt");
+out:
+    dfx_tokens_free(&ids.clip);
+    dfx_tokens_free(&ids.t5);
+    return status;
+}
+
+static dfx_status condition(run *r) {
+    dfx_session *ses = r->ses;
+    dfx_state *s = &ses->state;
+    dfx_backend *be = r->m->backend;
+    float guidance = r->image.guidance;
+    if (ses->cond_valid && ses->cond_guidance == guidance)
+        return DFX_OK;
+    DFX_TRY(load_pages(r, DFX_PROGRAM_COND));
+    stage_begin(r, DFX_STAGE_TEXT, 1);
+    DFX_TRY(be->vt->upload(be, s->guidance, &guidance, sizeof(guidance)));
+    size_t row_bytes = (size_t)r->m->clip.width * dfx_dtype_bytes(be->act_dtype);
+    void *pooled = (unsigned char *)s->clip_out + (size_t)ses->pooled_row * row_bytes;
+    DFX_TRY(run_program(r, DFX_PROGRAM_COND,
+                        (void *[]){s->t5_out, pooled, s->sigmas, s->guidance, s->txt, s->mod}));
+    report(r, 1, 1);
+    stage_end(r);
+    end_need(r, DFX_STAGE_NEED_COND, DFX_PROGRAM_COND, DFX_PROGRAM_COND);
+    ses->cond_valid = true;
+    ses->cond_guidance = guidance;
+    return DFX_OK;
+}
+
+/* The draw of torch.randn([1, C, h, w]), packed: token (row, col), channel 4 z + 2 i + j = noise[z][2 row + i][2 col + j]. */
+static void pack_noise(const float *noise, int64_t channels, int64_t h, int64_t w, float *tokens) {
+    for (int64_t z = 0; z < channels; z++)
+        for (int64_t y = 0; y < h; y++)
+            for (int64_t x = 0; x < w; x++) {
+                int64_t token = y / 2 * (w / 2) + x / 2, channel = 4 * z + 2 * (y % 2) + x % 2;
+                tokens[token * 4 * channels + channel] = noise[(z * h + y) * w + x];
+            }
+}
+
+static dfx_status draw_noise(run *r, float *tokens) {
+    const dfx_model *m = r->m;
+    int64_t h = r->ses->shape.height / 8, w = r->ses->shape.width / 8,
+            channels = m->vae.latent_channels;
+    size_t n = (size_t)(channels * h * w);
+    float *noise;
+    dfx_rng rng;
+    DFX_TRY(dfx_new_array(&m->sink, n, "noise", &noise));
+    dfx_rng_seed(&rng, r->request->seed);
+    dfx_rng_normal(&rng, noise, n);
+    pack_noise(noise, channels, h, w, tokens);
+    dfx_free(noise);
+    return upload_act(r, r->ses->state.x, tokens, n);
+}
+
+static bool all_finite(const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+static dfx_status run_step(run *r, int step) {
+    dfx_state *s = &r->ses->state;
+    size_t row_bytes =
+        (size_t)dfx_flux_mod_cols(&r->m->flux) * dfx_dtype_bytes(r->m->backend->act_dtype);
+    void *mod = (unsigned char *)s->mod + (size_t)step * row_bytes;
+    return run_program(r, DFX_PROGRAM_STEP,
+                       (void *[]){s->x, s->txt, mod, s->cos, s->sin, s->dt + step, s->v});
+}
+
+static dfx_status denoise(run *r) {
+    dfx_model *m = r->m;
+    const dfx_shape *shape = &r->ses->shape;
+    size_t n = (size_t)(shape->width / 16 * (shape->height / 16) * m->flux.in_channels);
+    float *latents;
+    DFX_TRY(load_pages(r, DFX_PROGRAM_STEP));
+    DFX_TRY(dfx_new_array(&m->sink, n, "latents", &latents));
+    dfx_status status;
+    DFX_TRY_OUT(status, draw_noise(r, latents));
+    stage_begin(r, DFX_STAGE_DENOISE, shape->n_steps);
+    for (int i = 0; i < shape->n_steps; i++) {
+        DFX_TRY_OUT(status, run_step(r, i));
+        DFX_TRY_OUT(status, download_act(r, latents, r->ses->state.x, n));
+        if (!all_finite(latents, n)) {
+            status = dfx_fail(&m->sink, DFX_E_NUMERIC,
+                              "%s: the latents are not finite after step %d of %d; the weights are "
+                              "damaged or not of this architecture",
+                              m->path, i + 1, shape->n_steps);
+            goto out;
+        }
+        report(r, i + 1, shape->n_steps);
+    }
+    stage_end(r);
+    end_need(r, DFX_STAGE_NEED_STEP, DFX_PROGRAM_STEP, DFX_PROGRAM_STEP);
+out:
+    dfx_free(latents);
+    return status;
+}
+
+static dfx_status decode(run *r) {
+    dfx_model *m = r->m;
+    dfx_state *s = &r->ses->state;
+    size_t n = (size_t)(r->image.width * r->image.height) * 3;
+    float *rgb;
+    DFX_TRY(load_pages(r, DFX_PROGRAM_DECODE));
+    stage_begin(r, DFX_STAGE_DECODE, 1);
+    DFX_TRY(run_program(r, DFX_PROGRAM_DECODE, (void *[]){s->x, s->rgb}));
+    DFX_TRY(dfx_new_array(&m->sink, n, "picture", &rgb));
+    dfx_status status;
+    DFX_TRY_OUT(status, download_act(r, rgb, s->rgb, n));
+    if (!all_finite(rgb, n)) {
+        status = dfx_fail(&m->sink, DFX_E_NUMERIC,
+                          "%s: the decoder made values that are not finite", m->path);
+        goto out;
+    }
+    DFX_TRY_OUT(status, dfx_image_pixels(&r->image, rgb, &m->sink));
+    report(r, 1, 1);
+    stage_end(r);
+    end_need(r, DFX_STAGE_NEED_DECODE, DFX_PROGRAM_DECODE, DFX_PROGRAM_DECODE);
+out:
+    dfx_free(rgb);
+    return status;
+}
+
+static dfx_status draw(run *r) {
+    DFX_TRY(encode_text(r));
+    DFX_TRY(condition(r));
+    DFX_TRY(denoise(r));
+    DFX_TRY(decode(r));
+    r->image.seconds = now_seconds() - r->begin;
+    r->image.peak_device_bytes = r->m->budget.peak_bytes;
+    return dfx_image_describe(&r->image, r->request->prompt, r->m->name, &r->m->sink);
+}
+
+static dfx_shape shape_of(const dfx_request *request) {
+    return (dfx_shape){.width = request->width / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
+                       .height = request->height / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
+                       .n_text = request->text_length,
+                       .n_steps = request->steps};
+}
+
+dfx_status dfx_request_check(dfx_model *m, const dfx_request *request) {
+    DFX_TRY(dfx_request_validate(m, request));
+    dfx_shape shape = shape_of(request);
+    return dfx_session_begin(m, &shape);
+}
+
+dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out) {
+    run r = {.m = m, .ses = &m->session, .request = request, .begin = now_seconds()};
+    DFX_TRY(dfx_request_check(m, request));
+    const dfx_shape *shape = &m->session.shape;
+    if (shape->width != request->width || shape->height != request->height)
+        dfx_warn(&m->sink, "size %dx%d is rounded down to %lldx%lld, multiples of %d",
+                 request->width, request->height, (long long)shape->width, (long long)shape->height,
+                 DFX_SIZE_MULTIPLE);
+    r.image = (dfx_image){.width = (int)shape->width,
+                          .height = (int)shape->height,
+                          .seed = request->seed,
+                          .steps = request->steps,
+                          .text_length = request->text_length,
+                          .guidance = m->flux.has_guidance ? request->guidance : 0};
+    m->backend->vt->set_cancel(m->backend, request->cancelled, request->user);
+    dfx_status status = draw(&r);
+    m->backend->vt->set_cancel(m->backend, NULL, NULL);
+    if (status == DFX_OK)
+        *out = r.image;
+    else
+        dfx_image_free(&r.image);
+    return status;
+}

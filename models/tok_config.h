@@ -1,0 +1,24 @@
+/* The small files beside a tokenizer: tokenizer_config.json and special_tokens_map.json. */
+#ifndef DFX_MODELS_TOK_CONFIG_H
+#define DFX_MODELS_TOK_CONFIG_H
+
+#include "core/file.h"
+
+enum { DFX_SPECIAL_BYTES = 128 };
+
+typedef struct dfx_tok_config {
+    char bos[DFX_SPECIAL_BYTES],
+        eos[DFX_SPECIAL_BYTES]; /* texts of special tokens; empty: not named */
+    char pad[DFX_SPECIAL_BYTES], unk[DFX_SPECIAL_BYTES];
+    size_t model_max_length; /* 0: not given, or so large that it means "no limit" */
+    int extra_ids;           /* -1: not given */
+} dfx_tok_config;
+
+/* Both files are optional; a name in tokenizer_config.json wins. Errors: DFX_E_FORMAT, DFX_E_IO. */
+dfx_status dfx_tok_config_read(const char *dir, const dfx_sink *sink, dfx_tok_config *out);
+
+/* dir/name into `path`; false when there is no such file. */
+dfx_status dfx_tok_file(const char *dir, const char *name, const dfx_sink *sink,
+                        char path[DFX_PATH_BYTES], bool *exists);
+
+#endif

@@ -1,0 +1,112 @@
+/* Builder: how a model writes its program. Calls append ops and return the ref of their result.
+ *
+ *     dfx_builder b;
+ *     dfx_builder_init(&b, "clip", tensors, "text_encoder", DFX_DTYPE_F32, sink);
+ *     dfx_ref ids = dfx_extern_buf(&b, "ids", 1, 77, DFX_DTYPE_I32);
+ *     dfx_builder_page(&b, "text_model.encoder.layers.%d", i);
+ *     dfx_ref q = dfx_linear(&b, &(dfx_linear_spec){.x = n, .name = "self_attn.q_proj", .n = 768});
+ *     DFX_TRY(dfx_builder_finish(&b, &program));
+ *
+ * Errors stick: after the first one (told once) every call is a no-op that returns an absent ref, and finish returns the
+ * status. Weight names are the page's name, a point, and the local name; shapes are checked against the checkpoint at once. */
+#ifndef DFX_OFFLOAD_BUILDER_H
+#define DFX_OFFLOAD_BUILDER_H
+
+#include "offload/program.h"
+
+typedef struct dfx_builder {
+    dfx_program program; /* under construction */
+    const dfx_sink *sink;
+    const char *component; /* folder of the tensors, for messages */
+    dfx_dtype act_dtype;
+    dfx_dtype
+        like_dtype; /* of weights when there are no tensors: plans from an architecture alone */
+    dfx_status status;
+    uint32_t page_idx; /* current, or DFX_NO_PAGE */
+    const char *scope; /* current page's name with a trailing point, or "" */
+    size_t cap_bufs, cap_weights, cap_pages, cap_ops,
+        cap_externs; /* growing arrays, moved to the arena at finish */
+} dfx_builder;
+
+/* tensors NULL: any weight is there, with dtype BF16 (set like_dtype to change it). */
+void dfx_builder_init(dfx_builder *b, const char *name, const dfx_tensors *tensors,
+                      const char *component, dfx_dtype act_dtype, const dfx_sink *sink);
+
+/* Lays out pages and activations. On success *out is the caller's (dfx_program_fini); on failure nothing is kept. */
+dfx_status dfx_builder_finish(dfx_builder *b, dfx_program *out);
+
+/* Weights from here on belong to a new page of this name, which is also their prefix ("" for none). */
+void dfx_builder_page(dfx_builder *b, const char *fmt, ...) DFX_PRINTF(2, 3);
+
+/* The same page, another prefix: for layers that share a page under several names. */
+void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) DFX_PRINTF(2, 3);
+
+/* Is the tensor scope + name in the checkpoint? True when there is none. */
+bool dfx_builder_has(const dfx_builder *b, const char *name);
+
+/* Say a fault of the model and make it stick. */
+void dfx_builder_fail(dfx_builder *b, dfx_status status, const char *fmt, ...) DFX_PRINTF(3, 4);
+
+/* Buffers. Externs are numbered from 0 in the order of these calls: the order of the bindings. */
+dfx_ref dfx_extern_buf(dfx_builder *b, const char *name, int64_t rows, int64_t cols,
+                       dfx_dtype dtype);
+dfx_ref dfx_temp(dfx_builder *b, int64_t rows, int64_t cols);
+/* A weight seen as [rows, cols]; the tensor's shape must multiply to that, with its first dimension `rows` unless rows is 1. */
+dfx_ref dfx_weight_ref(dfx_builder *b, const char *name, int64_t rows, int64_t cols);
+
+/* Rectangles of a ref. */
+dfx_ref dfx_rows(dfx_ref r, int64_t row0, int64_t rows);
+dfx_ref dfx_cols(dfx_ref r, int64_t col0, int64_t cols);
+
+/* Any op, operands in slot order. Label: for traces; the scope is put before it. */
+void dfx_emit(dfx_builder *b, dfx_op_kind kind, const char *label, const dfx_ref *slots,
+              const dfx_op_params *p);
+
+/* y = residual + gate * act(x W^T + b), W = name.weight [n, x.cols], b = name.bias. `into` absent: a new temp. */
+typedef struct dfx_linear_spec {
+    dfx_ref x;
+    const char *name;
+    int64_t n;
+    bool no_bias;
+    dfx_act act;
+    dfx_ref gate, residual, into;
+} dfx_linear_spec;
+dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *spec);
+
+/* LayerNorm or RMSNorm with weights: name.weight, name.bias. */
+dfx_ref dfx_layernorm(dfx_builder *b, dfx_ref x, const char *name, float eps);
+dfx_ref dfx_rmsnorm(dfx_builder *b, dfx_ref x, const char *name, float eps);
+
+/* LN(x) * (1 + scale) + shift into `into`. */
+void dfx_modulated_norm(dfx_builder *b, dfx_ref into, dfx_ref x, dfx_ref scale, dfx_ref shift,
+                        float eps, const char *label);
+
+typedef struct dfx_attention_spec {
+    dfx_ref q, k, v, bias, into; /* into absent: a new temp */
+    int n_heads;
+    float scale;
+    bool causal;
+    const char *label;
+} dfx_attention_spec;
+dfx_ref dfx_attention(dfx_builder *b, const dfx_attention_spec *spec);
+
+/* a + b2 (b2 may have one row), in place of a. */
+void dfx_add_to(dfx_builder *b, dfx_ref a, dfx_ref b2, const char *label);
+/* act(x) into a new temp. */
+dfx_ref dfx_activate(dfx_builder *b, dfx_ref x, dfx_act act, const char *label);
+
+/* GroupNorm name.weight, name.bias then act, into a new temp. */
+dfx_ref dfx_groupnorm(dfx_builder *b, dfx_ref x, const char *name, int n_groups, float eps,
+                      dfx_act act);
+
+/* Convolution name.weight [n, C, k, k], name.bias; residual absent or [ho*wo, n]. Into a new temp. */
+typedef struct dfx_conv_spec {
+    dfx_ref x;
+    const char *name;
+    int64_t n;
+    dfx_conv_params conv;
+    dfx_ref residual, into;
+} dfx_conv_spec;
+dfx_ref dfx_conv2d(dfx_builder *b, const dfx_conv_spec *spec);
+
+#endif

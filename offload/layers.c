@@ -1,0 +1,96 @@
+/* The layers that every model is made of, as calls that emit one op each. Part of offload/builder.h. */
+#include <stdio.h>
+
+#include "offload/builder.h"
+
+/* name + suffix, e.g. "attn.to_q" + ".weight"; local names are short string literals. */
+static const char *with_suffix(char text[256], const char *name, const char *suffix) {
+    snprintf(text, 256, "%s%s", name, suffix);
+    return text;
+}
+
+static dfx_ref weight_of(dfx_builder *b, const char *name, int64_t rows, int64_t cols) {
+    char text[256];
+    return dfx_weight_ref(b, with_suffix(text, name, ".weight"), rows, cols);
+}
+
+static dfx_ref bias_of(dfx_builder *b, const char *name, int64_t cols) {
+    char text[256];
+    return dfx_weight_ref(b, with_suffix(text, name, ".bias"), 1, cols);
+}
+
+static dfx_ref or_temp(dfx_builder *b, dfx_ref into, int64_t rows, int64_t cols) {
+    return into.buf ? into : dfx_temp(b, rows, cols);
+}
+
+dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *s) {
+    dfx_ref w = weight_of(b, s->name, s->n, s->x.cols);
+    dfx_ref bias = s->no_bias ? (dfx_ref){0} : bias_of(b, s->name, s->n);
+    dfx_ref y = or_temp(b, s->into, s->x.rows, s->n);
+    dfx_emit(b, DFX_OP_LINEAR, s->name,
+             (dfx_ref[DFX_OP_SLOTS]){y, s->x, w, bias, s->gate, s->residual},
+             &(dfx_op_params){.act = s->act});
+    return y;
+}
+
+dfx_ref dfx_layernorm(dfx_builder *b, dfx_ref x, const char *name, float eps) {
+    dfx_ref y = dfx_temp(b, x.rows, x.cols);
+    dfx_ref w = weight_of(b, name, 1, x.cols), bias = bias_of(b, name, x.cols);
+    dfx_emit(b, DFX_OP_LAYERNORM, name, (dfx_ref[DFX_OP_SLOTS]){y, x, w, bias},
+             &(dfx_op_params){.eps = eps});
+    return y;
+}
+
+dfx_ref dfx_rmsnorm(dfx_builder *b, dfx_ref x, const char *name, float eps) {
+    dfx_ref y = dfx_temp(b, x.rows, x.cols);
+    dfx_ref w = weight_of(b, name, 1, x.cols);
+    dfx_emit(b, DFX_OP_RMSNORM, name, (dfx_ref[DFX_OP_SLOTS]){y, x, w},
+             &(dfx_op_params){.eps = eps});
+    return y;
+}
+
+void dfx_modulated_norm(dfx_builder *b, dfx_ref into, dfx_ref x, dfx_ref scale, dfx_ref shift,
+                        float eps, const char *label) {
+    dfx_emit(b, DFX_OP_LAYERNORM, label,
+             (dfx_ref[DFX_OP_SLOTS]){
+                 [0] = into, [DFX_NORM_X] = x, [DFX_NORM_SCALE] = scale, [DFX_NORM_SHIFT] = shift},
+             &(dfx_op_params){.eps = eps});
+}
+
+dfx_ref dfx_attention(dfx_builder *b, const dfx_attention_spec *s) {
+    dfx_ref y = or_temp(b, s->into, s->q.rows, s->q.cols);
+    dfx_emit(b, DFX_OP_ATTENTION, s->label, (dfx_ref[DFX_OP_SLOTS]){y, s->q, s->k, s->v, s->bias},
+             &(dfx_op_params){.n_heads = s->n_heads, .scale = s->scale, .causal = s->causal});
+    return y;
+}
+
+void dfx_add_to(dfx_builder *b, dfx_ref a, dfx_ref b2, const char *label) {
+    dfx_emit(b, DFX_OP_ADD, label, (dfx_ref[DFX_OP_SLOTS]){a, a, b2}, NULL);
+}
+
+dfx_ref dfx_activate(dfx_builder *b, dfx_ref x, dfx_act act, const char *label) {
+    dfx_ref y = dfx_temp(b, x.rows, x.cols);
+    dfx_emit(b, DFX_OP_ACT, label, (dfx_ref[DFX_OP_SLOTS]){y, x}, &(dfx_op_params){.act = act});
+    return y;
+}
+
+dfx_ref dfx_groupnorm(dfx_builder *b, dfx_ref x, const char *name, int n_groups, float eps,
+                      dfx_act act) {
+    dfx_ref y = dfx_temp(b, x.rows, x.cols);
+    dfx_ref w = weight_of(b, name, 1, x.cols), bias = bias_of(b, name, x.cols);
+    dfx_emit(b, DFX_OP_GROUPNORM, name, (dfx_ref[DFX_OP_SLOTS]){y, x, w, bias},
+             &(dfx_op_params){.n_groups = n_groups, .eps = eps, .act = act});
+    return y;
+}
+
+dfx_ref dfx_conv2d(dfx_builder *b, const dfx_conv_spec *s) {
+    const dfx_conv_params *c = &s->conv;
+    int64_t ho = (c->h * c->upsample + c->pad_lo + c->pad_hi - c->k) / c->stride + 1;
+    int64_t wo = (c->w * c->upsample + c->pad_lo + c->pad_hi - c->k) / c->stride + 1;
+    dfx_ref w = weight_of(b, s->name, s->n, s->x.cols * c->k * c->k);
+    dfx_ref bias = bias_of(b, s->name, s->n);
+    dfx_ref y = or_temp(b, s->into, ho * wo, s->n);
+    dfx_emit(b, DFX_OP_CONV2D, s->name, (dfx_ref[DFX_OP_SLOTS]){y, s->x, w, bias, s->residual},
+             &(dfx_op_params){.conv = *c});
+    return y;
+}

@@ -1,0 +1,188 @@
+/* The device contract of the CPU backend: memory, scratch, refusals, cancelling. What ops compute is tested elsewhere. */
+#include "tests/cpu_rig.h"
+
+#include <string.h>
+
+static dfx_backend *open_backend(rig *r, int n_threads) {
+    dfx_backend *be;
+    dfx_cpu_options options = {.n_threads = n_threads};
+    assert_int_equal(dfx_cpu_backend_open(&options, &r->log.sink, &be), DFX_OK);
+    return be;
+}
+
+/* 300 rows of x, so that there are several tiles. */
+static dfx_op_call linear_call(rig *r) {
+    dfx_op_call call = {.kind = DFX_OP_LINEAR};
+    call.m[DFX_LINEAR_X] = rig_random(r, 300, 40, 40, 1);
+    call.m[DFX_LINEAR_W] = rig_random_weight(r, DFX_DTYPE_BF16, 50, 40, 2);
+    call.m[0] = rig_poison(r, 300, 50, 52);
+    return call;
+}
+
+static void backend_memory_is_aligned_and_all_given_back(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    size_t held = dfx_mem_held_bytes();
+    static const size_t sizes[] = {0, 1, 255, 256, 257, 100003};
+    dfx_mem mem[DFX_COUNT(sizes)];
+    for (size_t i = 0; i < DFX_COUNT(sizes); i++) {
+        assert_int_equal(be->vt->alloc(be, sizes[i], "test", &mem[i]), DFX_OK);
+        assert_int_equal((uintptr_t)mem[i].ptr % 256, 0);
+        assert_int_equal(mem[i].bytes, sizes[i]);
+        memset(mem[i].ptr, 0x5a, sizes[i]);
+    }
+    for (size_t i = 0; i < DFX_COUNT(sizes); i++) {
+        be->vt->free(be, &mem[i]);
+        assert_null(mem[i].ptr);
+    }
+    be->vt->free(be, &mem[0]);
+    assert_int_equal(dfx_mem_held_bytes(), held);
+    be->vt->close(be);
+}
+
+static void backend_alloc_of_more_than_there_is_fails(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    dfx_mem mem;
+    assert_int_equal(be->vt->alloc(be, SIZE_MAX - 8, "test", &mem), DFX_E_NOFIT);
+    said_error(&r->log, "test wants");
+    be->vt->close(be);
+}
+
+static void backend_download_returns_what_was_uploaded(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    dfx_mem mem;
+    char back[5];
+    assert_int_equal(be->vt->alloc(be, 5, "test", &mem), DFX_OK);
+    assert_int_equal(be->vt->upload(be, mem.ptr, "flux", 5), DFX_OK);
+    assert_int_equal(be->vt->download(be, back, mem.ptr, 5), DFX_OK);
+    assert_string_equal(back, "flux");
+    be->vt->free(be, &mem);
+    be->vt->close(be);
+}
+
+static void backend_run_unprepared_fails_and_does_not_allocate(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    dfx_op_call call = linear_call(r);
+    assert_int_equal(be->vt->run(be, &call), DFX_E_INTERNAL);
+    said_error(&r->log, "without being prepared");
+    assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+    size_t held = dfx_mem_held_bytes();
+    dfx_mem_fail_nth(1);
+    assert_int_equal(be->vt->run(be, &call), DFX_OK);
+    dfx_mem_fail_nth(0);
+    assert_int_equal(dfx_mem_held_bytes(), held);
+    be->vt->close(be);
+}
+
+static void backend_prepare_looks_at_no_address(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 2);
+    dfx_op_call call = linear_call(r), bare = call;
+    for (int slot = 0; slot < DFX_OP_SLOTS; slot++)
+        bare.m[slot].ptr = NULL;
+    assert_int_equal(be->vt->prepare(be, &bare), DFX_OK);
+    assert_int_equal(be->vt->run(be, &call), DFX_OK);
+    be->vt->close(be);
+}
+
+static void backend_prepare_of_what_it_cannot_do_fails(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    dfx_op_call call = linear_call(r);
+    call.m[DFX_LINEAR_X].dtype = DFX_DTYPE_BF16;
+    assert_int_equal(be->vt->prepare(be, &call), DFX_E_DEVICE);
+    said_error(&r->log, "op linear wants F32 activations");
+    recorder_clear(&r->log);
+    call = linear_call(r);
+    call.m[DFX_LINEAR_X].ld = INT64_C(1) << 31;
+    assert_int_equal(be->vt->prepare(be, &call), DFX_E_DEVICE);
+    said_error(&r->log, "below 2^31");
+    recorder_clear(&r->log);
+    call = linear_call(r);
+    call.m[DFX_LINEAR_W].cols--;
+    assert_int_equal(be->vt->prepare(be, &call), DFX_E_INTERNAL);
+    be->vt->close(be);
+}
+
+static void backend_every_allocation_failing_once_leaks_nothing(void **state) {
+    rig *r = *state;
+    dfx_op_call call = linear_call(r);
+    size_t held = dfx_mem_held_bytes();
+    dfx_status status = DFX_E_NOFIT;
+    uint64_t nth = 1;
+    for (; status != DFX_OK; nth++) {
+        dfx_backend *be;
+        dfx_cpu_options options = {.n_threads = 3};
+        dfx_mem_fail_nth(nth);
+        status = dfx_cpu_backend_open(&options, &r->log.sink, &be);
+        if (status == DFX_OK) {
+            status = be->vt->prepare(be, &call);
+            dfx_mem_fail_nth(0);
+            be->vt->close(be);
+        }
+        dfx_mem_fail_nth(0);
+        assert_true(status == DFX_OK || status == DFX_E_NOFIT);
+        assert_int_equal(dfx_mem_held_bytes(), held);
+    }
+    assert_true(nth > 4);
+}
+
+static void backend_prepare_failing_leaves_run_refused(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    dfx_op_call call = linear_call(r);
+    dfx_mem_fail_nth(1);
+    assert_int_equal(be->vt->prepare(be, &call), DFX_E_NOFIT);
+    dfx_mem_fail_nth(0);
+    assert_int_equal(be->vt->run(be, &call), DFX_E_INTERNAL);
+    assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+    assert_int_equal(be->vt->run(be, &call), DFX_OK);
+    be->vt->close(be);
+}
+
+static bool say_yes(void *user) {
+    return *(const bool *)user;
+}
+
+static void backend_cancelled_run_stops_and_a_later_one_runs(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 2);
+    dfx_op_call call = linear_call(r);
+    bool cancelled = true;
+    assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+    be->vt->set_cancel(be, say_yes, &cancelled);
+    assert_int_equal(be->vt->run(be, &call), DFX_E_CANCELLED);
+    cancelled = false;
+    assert_int_equal(be->vt->run(be, &call), DFX_OK);
+    cancelled = true;
+    be->vt->set_cancel(be, NULL, NULL);
+    assert_int_equal(be->vt->run(be, &call), DFX_OK);
+    be->vt->close(be);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(backend_memory_is_aligned_and_all_given_back, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(backend_alloc_of_more_than_there_is_fails, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(backend_download_returns_what_was_uploaded, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(backend_run_unprepared_fails_and_does_not_allocate,
+                                        rig_setup, rig_teardown),
+        cmocka_unit_test_setup_teardown(backend_prepare_looks_at_no_address, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(backend_prepare_of_what_it_cannot_do_fails, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(backend_every_allocation_failing_once_leaks_nothing,
+                                        rig_setup, rig_teardown),
+        cmocka_unit_test_setup_teardown(backend_prepare_failing_leaves_run_refused, rig_setup,
+                                        rig_teardown),
+        cmocka_unit_test_setup_teardown(backend_cancelled_run_stops_and_a_later_one_runs, rig_setup,
+                                        rig_teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,357 @@
+/* dfx_op_check: one right call of every kind, and each rule of kernels/ops.h broken once. */
+#include "kernels/ops.h"
+#include "tests/tmpdir.h"
+
+#include <math.h>
+#include <string.h>
+
+static dfx_mat mat(dfx_dtype dtype, int64_t rows, int64_t cols) {
+    return (dfx_mat){.rows = rows, .cols = cols, .ld = cols + 4, .dtype = dtype};
+}
+
+static dfx_mat f32(int64_t rows, int64_t cols) {
+    return mat(DFX_DTYPE_F32, rows, cols);
+}
+
+static dfx_mat bf16(int64_t rows, int64_t cols) {
+    return mat(DFX_DTYPE_BF16, rows, cols);
+}
+
+static dfx_mat f8(int64_t rows, int64_t cols) {
+    return mat(DFX_DTYPE_F8_E4M3, rows, cols);
+}
+
+/* With every operand there that may be, but for those that exclude each other. */
+static dfx_op_call right_call(dfx_op_kind kind) {
+    dfx_op_call c = {.kind = kind};
+    switch (kind) {
+    case DFX_OP_LINEAR:
+        c = (dfx_op_call){
+            kind, {f32(5, 6), bf16(5, 7), f8(6, 7), bf16(1, 6), f32(1, 6), f32(5, 6)}, {0}};
+        c.p.act = DFX_ACT_QUICK_GELU;
+        break;
+    case DFX_OP_EMBED:
+        c = (dfx_op_call){
+            kind, {f32(5, 6), bf16(11, 6), mat(DFX_DTYPE_I32, 1, 5), bf16(9, 6)}, {0}};
+        break;
+    case DFX_OP_LAYERNORM:
+        c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), {0}, {0}, f32(1, 6), f32(1, 6)}, {0}};
+        break;
+    case DFX_OP_RMSNORM:
+        c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), bf16(1, 6)}, {0}};
+        break;
+    case DFX_OP_QKNORM_ROPE:
+        c = (dfx_op_call){kind, {f32(5, 12), bf16(1, 4), f32(5, 2), f32(5, 2)}, {.n_heads = 3}};
+        break;
+    case DFX_OP_ATTENTION:
+        c = (dfx_op_call){kind,
+                          {f32(5, 12), f32(5, 12), f32(8, 12), f32(8, 12), f32(3, 15)},
+                          {.n_heads = 3, .scale = 0.5f}};
+        break;
+    case DFX_OP_REL_BIAS:
+        c = (dfx_op_call){kind, {f32(3, 9), bf16(32, 3)}, {.n_buckets = 32, .max_distance = 128}};
+        break;
+    case DFX_OP_ACT:
+        c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6)}, {.act = DFX_ACT_SILU}};
+        break;
+    case DFX_OP_ACT_MUL:
+        c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), f32(5, 6)}, {.act = DFX_ACT_GELU_TANH}};
+        break;
+    case DFX_OP_ADD:
+        c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), f32(5, 6)}, {0}};
+        break;
+    case DFX_OP_AXPY:
+        c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), f32(5, 6), f32(1, 1)}, {0}};
+        break;
+    case DFX_OP_SINUSOID:
+        c = (dfx_op_call){kind, {f32(5, 6), f32(1, 5)}, {0}};
+        break;
+    case DFX_OP_CONV2D: /* 5 x 4 pixels, to 10 x 8, padded to 12 x 9, 3 x 3 by 2: 5 x 4 */
+        c = (dfx_op_call){kind, {f32(20, 6), f32(20, 7), bf16(6, 63), bf16(1, 6), f32(20, 6)}, {0}};
+        c.p.conv = (dfx_conv_params){
+            .h = 5, .w = 4, .k = 3, .stride = 2, .pad_lo = 1, .pad_hi = 0, .upsample = 2};
+        break;
+    case DFX_OP_GROUPNORM:
+        c = (dfx_op_call){
+            kind, {f32(5, 6), f32(5, 6), bf16(1, 6), bf16(1, 6)}, {.n_groups = 3, .eps = 1e-6f}};
+        break;
+    case DFX_OP_UNPACK:
+        c = (dfx_op_call){kind, {f32(24, 16), f32(6, 64)}, {.h = 4, .w = 6, .mul = 1}};
+        break;
+    case DFX_OP_PACK:
+        c = (dfx_op_call){kind, {f32(6, 64), f32(24, 32)}, {.h = 4, .w = 6, .mul = 1}};
+        break;
+    case DFX_N_OP_KINDS:
+        break;
+    }
+    return c;
+}
+
+static void op_check_right_calls_are_ok(void **state) {
+    tmpdir *dir = *state;
+    for (int kind = 0; kind < DFX_N_OP_KINDS; kind++) {
+        dfx_op_call call = right_call((dfx_op_kind)kind);
+        assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_OK);
+        const dfx_op_info *info = dfx_op_info_of((dfx_op_kind)kind);
+        for (int slot = 0; slot < info->n_slots; slot++) {
+            if (!(info->optional >> slot & 1))
+                continue;
+            dfx_op_call without = call;
+            without.m[slot] = (dfx_mat){0};
+            bool pair =
+                (kind == DFX_OP_LAYERNORM && slot >= DFX_NORM_SCALE) || kind == DFX_OP_QKNORM_ROPE;
+            if (pair)
+                without.m[slot ^ 1] = (dfx_mat){0};
+            assert_int_equal(dfx_op_check(&without, &dir->log.sink), DFX_OK);
+        }
+    }
+    said_nothing(&dir->log, DFX_ERROR);
+}
+
+typedef enum field_type { I64, INT, FLOAT } field_type;
+
+typedef struct breakage {
+    dfx_op_kind kind;
+    size_t field; /* offset in dfx_op_call */
+    field_type type;
+    double value;
+    const char *words;
+} breakage;
+
+#define M(slot, name) offsetof(dfx_op_call, m[slot].name)
+#define P(name) offsetof(dfx_op_call, p.name)
+
+static const breakage breakages[] = {
+    {DFX_OP_LINEAR, M(0, rows), I64, 0, "op linear: y wanted rows"},
+    {DFX_OP_LINEAR, M(0, rows), I64, -5, "op linear: y wanted rows"},
+    {DFX_OP_LINEAR, M(1, ld), I64, 6, "op linear: x wanted rows"},
+    {DFX_OP_LINEAR, M(2, ld), I64, 0x1p61, "op linear: w wanted rows"},
+    {DFX_OP_LINEAR, M(1, dtype), INT, DFX_DTYPE_F16, "x wanted F32 or BF16, found F16"},
+    {DFX_OP_LINEAR, M(2, dtype), INT, DFX_DTYPE_C64, "w wanted a type that can be widened"},
+    {DFX_OP_LINEAR, M(2, dtype), INT, DFX_N_DTYPES, "w wanted a type that can be widened"},
+    {DFX_OP_LINEAR, M(4, dtype), INT, DFX_DTYPE_F8_E4M3, "gate wanted F32 or BF16"},
+    {DFX_OP_LINEAR, M(1, rows), I64, 4, "x wanted [5, 7], found [4, 7]"},
+    {DFX_OP_LINEAR, M(1, cols), I64, 8, "x wanted [5, 7], found [5, 8]"},
+    {DFX_OP_LINEAR, M(2, rows), I64, 5, "w wanted [6, 7], found [5, 7]"},
+    {DFX_OP_LINEAR, M(3, rows), I64, 5, "b wanted [1, 6]"},
+    {DFX_OP_LINEAR, M(3, cols), I64, 5, "b wanted [1, 6]"},
+    {DFX_OP_LINEAR, M(4, rows), I64, 5, "gate wanted [1, 6]"},
+    {DFX_OP_LINEAR, M(5, rows), I64, 4, "r wanted [5, 6]"},
+    {DFX_OP_LINEAR, P(act), INT, 4, "a known activation, found 4"},
+    {DFX_OP_EMBED, M(1, cols), I64, 5, "table wanted [11, 6]"},
+    {DFX_OP_EMBED, M(2, dtype), INT, DFX_DTYPE_I64, "ids wanted I32, found I64"},
+    {DFX_OP_EMBED, M(2, cols), I64, 4, "ids wanted [1, 5]"},
+    {DFX_OP_EMBED, M(3, rows), I64, 4, "a position for every token, found 4"},
+    {DFX_OP_EMBED, M(3, cols), I64, 5, "pos wanted [9, 6]"},
+    {DFX_OP_LAYERNORM, M(1, rows), I64, 4, "x wanted [5, 6]"},
+    {DFX_OP_LAYERNORM, M(4, cols), I64, 5, "scale wanted [1, 6]"},
+    {DFX_OP_LAYERNORM, M(5, rows), I64, 5, "shift wanted [1, 6]"},
+    {DFX_OP_LAYERNORM, P(eps), FLOAT, -1e-6, "eps >= 0"},
+    {DFX_OP_LAYERNORM, P(eps), FLOAT, NAN, "eps >= 0"},
+    {DFX_OP_RMSNORM, M(1, cols), I64, 5, "x wanted [5, 6]"},
+    {DFX_OP_RMSNORM, M(2, cols), I64, 5, "w wanted [1, 6]"},
+    {DFX_OP_RMSNORM, P(eps), FLOAT, INFINITY, "eps >= 0"},
+    {DFX_OP_QKNORM_ROPE, P(n_heads), INT, 0, "n_heads >= 1"},
+    {DFX_OP_QKNORM_ROPE, P(n_heads), INT, 5, "a width that n_heads divides, found 12"},
+    {DFX_OP_QKNORM_ROPE, P(n_heads), INT, 4, "w wanted [1, 3]"},
+    {DFX_OP_QKNORM_ROPE, M(2, rows), I64, 6, "cos wanted [5, 2]"},
+    {DFX_OP_QKNORM_ROPE, M(3, cols), I64, 4, "sin wanted [5, 2]"},
+    {DFX_OP_QKNORM_ROPE, P(eps), FLOAT, -1, "eps >= 0"},
+    {DFX_OP_ATTENTION, P(n_heads), INT, -1, "n_heads >= 1"},
+    {DFX_OP_ATTENTION, P(n_heads), INT, 7, "a width that n_heads divides"},
+    {DFX_OP_ATTENTION, M(1, rows), I64, 6, "q wanted [5, 12]"},
+    {DFX_OP_ATTENTION, M(2, cols), I64, 11, "k wanted [8, 12]"},
+    {DFX_OP_ATTENTION, M(3, rows), I64, 7, "v wanted [8, 12]"},
+    {DFX_OP_ATTENTION, M(4, rows), I64, 2, "bias wanted [3, 15]"},
+    {DFX_OP_ATTENTION, M(4, cols), I64, 16, "bias wanted [3, 15]"},
+    {DFX_OP_ATTENTION, P(scale), FLOAT, NAN, "a finite scale"},
+    {DFX_OP_REL_BIAS, P(n_buckets), INT, 2, "an even n_buckets"},
+    {DFX_OP_REL_BIAS, P(n_buckets), INT, 31, "an even n_buckets"},
+    {DFX_OP_REL_BIAS, P(max_distance), INT, 8, "max_distance beyond n_buckets / 4"},
+    {DFX_OP_REL_BIAS, M(0, cols), I64, 8, "2 T - 1 columns"},
+    {DFX_OP_REL_BIAS, M(1, rows), I64, 31, "table wanted [32, 3]"},
+    {DFX_OP_REL_BIAS, M(1, cols), I64, 2, "table wanted [32, 3]"},
+    {DFX_OP_ACT, M(1, rows), I64, 4, "x wanted [5, 6]"},
+    {DFX_OP_ACT, P(act), INT, -1, "a known activation"},
+    {DFX_OP_ACT_MUL, M(1, cols), I64, 5, "a wanted [5, 6]"},
+    {DFX_OP_ACT_MUL, M(2, rows), I64, 1, "b wanted [5, 6]"},
+    {DFX_OP_ACT_MUL, P(act), INT, 9, "a known activation"},
+    {DFX_OP_ADD, M(1, rows), I64, 1, "a wanted [5, 6]"},
+    {DFX_OP_ADD, M(2, rows), I64, 2, "b wanted [5, 6]"},
+    {DFX_OP_ADD, M(2, cols), I64, 1, "b wanted [5, 6]"},
+    {DFX_OP_AXPY, M(2, rows), I64, 1, "d wanted [5, 6]"},
+    {DFX_OP_AXPY, M(3, cols), I64, 2, "s wanted [1, 1]"},
+    {DFX_OP_AXPY, M(3, dtype), INT, DFX_DTYPE_BF16, "s wanted F32"},
+    {DFX_OP_SINUSOID, M(0, cols), I64, 7, "an even width"},
+    {DFX_OP_SINUSOID, M(1, cols), I64, 4, "t wanted [1, 5]"},
+    {DFX_OP_SINUSOID, M(1, dtype), INT, DFX_DTYPE_BF16, "t wanted F32"},
+    {DFX_OP_CONV2D, P(conv.k), INT, 0, "k >= 1"},
+    {DFX_OP_CONV2D, P(conv.k), INT, 14, "a kernel that fits"},
+    {DFX_OP_CONV2D, P(conv.stride), INT, 0, "stride >= 1"},
+    {DFX_OP_CONV2D, P(conv.upsample), INT, 0, "upsample >= 1"},
+    {DFX_OP_CONV2D, P(conv.pad_lo), INT, 3, "pad_lo in [0, k)"},
+    {DFX_OP_CONV2D, P(conv.pad_hi), INT, -1, "pad_hi in [0, k)"},
+    {DFX_OP_CONV2D, P(conv.h), I64, 0, "h >= 1"},
+    {DFX_OP_CONV2D, P(conv.w), I64, -4, "w >= 1"},
+    {DFX_OP_CONV2D, P(conv.h), I64, 0x1p62, "a kernel that fits"},
+    {DFX_OP_CONV2D, P(conv.w), I64, 0x1p61, "a kernel that fits"},
+    {DFX_OP_CONV2D, P(conv.h), I64, 6, "x wanted [24, 7]"},
+    {DFX_OP_CONV2D, P(conv.pad_hi), INT, 2, "y wanted [30, 6]"},
+    {DFX_OP_CONV2D, M(1, rows), I64, 19, "x wanted [20, 7]"},
+    {DFX_OP_CONV2D, M(0, rows), I64, 19, "y wanted [20, 6]"},
+    {DFX_OP_CONV2D, M(2, cols), I64, 62, "w wanted [6, 63]"},
+    {DFX_OP_CONV2D, M(3, cols), I64, 7, "b wanted [1, 6]"},
+    {DFX_OP_CONV2D, M(4, rows), I64, 1, "r wanted [20, 6]"},
+    {DFX_OP_GROUPNORM, M(1, rows), I64, 4, "x wanted [5, 6]"},
+    {DFX_OP_GROUPNORM, M(2, cols), I64, 5, "w wanted [1, 6]"},
+    {DFX_OP_GROUPNORM, M(3, cols), I64, 5, "b wanted [1, 6]"},
+    {DFX_OP_GROUPNORM, P(n_groups), INT, 0, "n_groups >= 1"},
+    {DFX_OP_GROUPNORM, P(n_groups), INT, 4, "channels that n_groups divides"},
+    {DFX_OP_GROUPNORM, P(act), INT, 4, "a known activation"},
+    {DFX_OP_GROUPNORM, P(eps), FLOAT, -1, "eps >= 0"},
+    {DFX_OP_UNPACK, P(h), I64, 3, "an even h"},
+    {DFX_OP_UNPACK, P(w), I64, 0, "an even w"},
+    {DFX_OP_UNPACK, P(h), I64, 0x1p62, "h * w below"},
+    {DFX_OP_UNPACK, M(0, rows), I64, 23, "y wanted [24, 16]"},
+    {DFX_OP_UNPACK, M(0, cols), I64, 15, "y wanted [24, 16]"},
+    {DFX_OP_UNPACK, M(1, rows), I64, 5, "x wanted [6, 64]"},
+    {DFX_OP_UNPACK, M(1, cols), I64, 63, "tokens of 4 C values"},
+    {DFX_OP_UNPACK, P(mul), FLOAT, NAN, "a finite mul"},
+    {DFX_OP_PACK, M(0, rows), I64, 7, "y wanted [6, 64]"},
+    {DFX_OP_PACK, M(1, rows), I64, 20, "x wanted [24, 32]"},
+    {DFX_OP_PACK, M(1, cols), I64, 15, "at least C channels in x, found 15"},
+    {DFX_OP_PACK, P(add), FLOAT, INFINITY, "a finite add"},
+};
+
+static void set_field(dfx_op_call *call, const breakage *b) {
+    char *at = (char *)call + b->field;
+    int64_t i64 = b->type == FLOAT ? 0 : (int64_t)b->value;
+    int i = (int)i64;
+    float f = (float)b->value;
+    memcpy(at,
+           b->type == I64   ? (void *)&i64
+           : b->type == INT ? (void *)&i
+                            : (void *)&f,
+           b->type == I64 ? sizeof(i64) : sizeof(i));
+}
+
+static void op_check_each_rule_broken_once_is_told(void **state) {
+    tmpdir *dir = *state;
+    for (size_t i = 0; i < DFX_COUNT(breakages); i++) {
+        dfx_op_call call = right_call(breakages[i].kind);
+        set_field(&call, &breakages[i]);
+        recorder_clear(&dir->log);
+        if (dfx_op_check(&call, &dir->log.sink) != DFX_E_INTERNAL)
+            fail_msg("no fault found where '%s' was due", breakages[i].words);
+        said_error(&dir->log, breakages[i].words);
+        said_error(&dir->log, dfx_op_info_of(call.kind)->name);
+    }
+}
+
+static void op_check_missing_operand_is_told(void **state) {
+    tmpdir *dir = *state;
+    for (int kind = 0; kind < DFX_N_OP_KINDS; kind++) {
+        const dfx_op_info *info = dfx_op_info_of((dfx_op_kind)kind);
+        for (int slot = 0; slot < info->n_slots; slot++) {
+            if (info->optional >> slot & 1)
+                continue;
+            dfx_op_call call = right_call((dfx_op_kind)kind);
+            call.m[slot] = (dfx_mat){0};
+            recorder_clear(&dir->log);
+            assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+            said_error(&dir->log, "wanted operand");
+        }
+    }
+}
+
+static void op_check_half_a_pair_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call norm = right_call(DFX_OP_LAYERNORM);
+    norm.m[DFX_NORM_SHIFT] = (dfx_mat){0};
+    assert_int_equal(dfx_op_check(&norm, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "both scale and shift");
+    recorder_clear(&dir->log);
+    dfx_op_call rope = right_call(DFX_OP_QKNORM_ROPE);
+    rope.m[DFX_QKNORM_COS] = (dfx_mat){0};
+    assert_int_equal(dfx_op_check(&rope, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "both cos and sin");
+}
+
+static void op_check_weights_beside_modulation_are_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = right_call(DFX_OP_LAYERNORM);
+    call.m[DFX_NORM_B] = f32(1, 6);
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "either w and b or scale and shift");
+}
+
+static void op_check_operand_beyond_slots_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = right_call(DFX_OP_ACT);
+    call.m[2] = f32(5, 6);
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "no operand beyond its slots");
+}
+
+static void op_check_odd_head_with_rope_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = right_call(DFX_OP_QKNORM_ROPE);
+    call.p.n_heads = 4;
+    call.m[DFX_QKNORM_W] = f32(1, 3);
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "an even head size");
+}
+
+static void op_check_bias_with_more_queries_than_keys_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = right_call(DFX_OP_ATTENTION);
+    call.m[0] = call.m[DFX_ATTN_Q] = f32(9, 12);
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "no more queries than keys");
+}
+
+static void op_check_unknown_kind_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = {.kind = (dfx_op_kind)77};
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "found 77");
+}
+
+static void op_flops_count_multiply_adds_twice(void **state) {
+    dfx_op_call linear = right_call(DFX_OP_LINEAR);
+    assert_true(dfx_op_flops(&linear) == 2 * 5 * 6 * 7);
+    dfx_op_call conv = right_call(DFX_OP_CONV2D);
+    assert_true(dfx_op_flops(&conv) == 2 * 20 * 6 * 63);
+    dfx_op_call attention = right_call(DFX_OP_ATTENTION);
+    assert_true(dfx_op_flops(&attention) == 2 * 2 * 5 * 8 * 12);
+    attention.p.causal = true; /* 1 + 2 + 3 + 4 + 5 pairs */
+    assert_true(dfx_op_flops(&attention) == 2 * 2 * 15 * 12);
+    attention.m[0].rows = 10; /* 1 + ... + 8, 8, 8 */
+    assert_true(dfx_op_flops(&attention) == 2 * 2 * 52 * 12);
+    dfx_op_call add = right_call(DFX_OP_ADD);
+    assert_true(dfx_op_flops(&add) == 5 * 6);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(op_check_right_calls_are_ok, tmpdir_setup, tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_each_rule_broken_once_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_missing_operand_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_half_a_pair_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_weights_beside_modulation_are_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_operand_beyond_slots_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_odd_head_with_rope_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_bias_with_more_queries_than_keys_is_told,
+                                        tmpdir_setup, tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_unknown_kind_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test(op_flops_count_multiply_adds_twice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

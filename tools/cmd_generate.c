@@ -1,0 +1,331 @@
+/* dfx-edge generate: from the command line to files. In order: read all of the line, check what can be checked without
+ * the model (numbers, prompt, names of files), open the model, check the request, and only then compute. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "models/dfx.h"
+#include "tools/args.h"
+#include "tools/commands.h"
+#include "tools/console.h"
+#include "tools/find_model.h"
+#include "tools/output.h"
+#include "tools/prompt.h"
+#include "tools/report.h"
+#include "tools/signals.h"
+
+enum { COUNT_MAX = 1000, THREADS_MAX = 256, TEXT_LENGTH_MAX = 65536, GUIDANCE_MAX = 1000 };
+
+enum {
+    OPT_MODEL,
+    OPT_OUTPUT,
+    OPT_PROMPT,
+    OPT_PROMPT_FILE,
+    OPT_SIZE,
+    OPT_WIDTH,
+    OPT_HEIGHT,
+    OPT_STEPS,
+    OPT_GUIDANCE,
+    OPT_TEXT_LENGTH,
+    OPT_SEED,
+    OPT_COUNT,
+    OPT_DEVICE,
+    OPT_THREADS,
+    OPT_VRAM_BUDGET,
+    OPT_JSON,
+    OPT_QUIET,
+    OPT_VERBOSE,
+    OPT_HELP,
+    OPT_VERSION,
+    N_OPTIONS
+};
+
+static const dfx_args_option options[N_OPTIONS] = {
+    [OPT_MODEL] = {"model", 'm', "a folder"},
+    [OPT_OUTPUT] = {"output", 'o', "a file name"},
+    [OPT_PROMPT] = {"prompt", 'p', "the text"},
+    [OPT_PROMPT_FILE] = {"prompt-file", 0, "a file name"},
+    [OPT_SIZE] = {"size", 0, "WIDTHxHEIGHT"},
+    [OPT_WIDTH] = {"width", 0, "a number of pixels"},
+    [OPT_HEIGHT] = {"height", 0, "a number of pixels"},
+    [OPT_STEPS] = {"steps", 0, "a number"},
+    [OPT_GUIDANCE] = {"guidance", 0, "a number"},
+    [OPT_TEXT_LENGTH] = {"text-length", 0, "a number of tokens"},
+    [OPT_SEED] = {"seed", 0, "a number"},
+    [OPT_COUNT] = {"count", 'n', "a number"},
+    [OPT_DEVICE] = {"device", 0, "auto, cpu or cuda"},
+    [OPT_THREADS] = {"threads", 0, "a number"},
+    [OPT_VRAM_BUDGET] = {"vram-budget", 0, "a size such as 12G"},
+    [OPT_JSON] = {"json", 0, NULL},
+    [OPT_QUIET] = {"quiet", 'q', NULL},
+    [OPT_VERBOSE] = {"verbose", 'v', NULL},
+    [OPT_HELP] = {"help", 'h', NULL},
+    [OPT_VERSION] = {"version", 0, NULL},
+};
+
+/* The command line, understood. 0 (or a negative guidance) leaves the choice to the model. */
+typedef struct generate_settings {
+    const char *prompt;
+    int width, height, steps, text_length;
+    float guidance;
+    bool has_seed;
+    uint64_t seed;
+    int n_pictures;
+    bool json;
+    dfx_output output;
+    char model_path[DFX_MODEL_PATH_BYTES];
+    dfx_open_options open;
+} generate_settings;
+
+static char prompt_text[DFX_PROMPT_BUFFER_BYTES]; /* of --prompt-file; too large for a stack */
+
+static void warn_twice(const dfx_args *args, dfx_console *console) {
+    for (int i = 0; i < N_OPTIONS; i++)
+        if (args->n_given[i] > 1 && options[i].value)
+            dfx_console_say(console, DFX_WARN, "--%s: given %d times; the last one, \"%s\", counts",
+                            options[i].name, args->n_given[i], args->value[i]);
+    for (int side = OPT_WIDTH; side <= OPT_HEIGHT; side++)
+        if (dfx_args_given(args, OPT_SIZE) && dfx_args_given(args, side))
+            dfx_console_say(console, DFX_WARN,
+                            "--size and --%s: both given; the last one, --%s, counts",
+                            options[side].name,
+                            args->at[side] > args->at[OPT_SIZE] ? options[side].name : "size");
+}
+
+/* One side: from --size or from its own option, whichever came last. */
+static bool read_side(dfx_args *args, int which, int *side) {
+    int own = *side;
+    if (!dfx_args_int(args, which, DFX_SIZE_MULTIPLE, DFX_SIDE_MAX, &own))
+        return false;
+    if (!dfx_args_given(args, OPT_SIZE) || args->at[which] > args->at[OPT_SIZE])
+        *side = own;
+    return true;
+}
+
+static bool read_numbers(dfx_args *args, generate_settings *to) {
+    static const char *const devices[] = {
+        [DFX_DEVICE_AUTO] = "auto", [DFX_DEVICE_CPU] = "cpu", [DFX_DEVICE_CUDA] = "cuda", NULL};
+    int device = DFX_DEVICE_AUTO;
+    to->guidance = -1;
+    to->n_pictures = 1;
+    bool good =
+        dfx_args_extent(args, OPT_SIZE, DFX_SIZE_MULTIPLE, DFX_SIDE_MAX, &to->width, &to->height) &&
+        read_side(args, OPT_WIDTH, &to->width) && read_side(args, OPT_HEIGHT, &to->height) &&
+        dfx_args_int(args, OPT_STEPS, 1, DFX_STEPS_MAX, &to->steps) &&
+        dfx_args_real(args, OPT_GUIDANCE, 0, GUIDANCE_MAX, &to->guidance) &&
+        dfx_args_int(args, OPT_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &to->text_length) &&
+        dfx_args_seed(args, OPT_SEED, &to->has_seed, &to->seed) &&
+        dfx_args_int(args, OPT_COUNT, 1, COUNT_MAX, &to->n_pictures) &&
+        dfx_args_choice(args, OPT_DEVICE, devices, &device) &&
+        dfx_args_int(args, OPT_THREADS, 1, THREADS_MAX, &to->open.n_threads) &&
+        dfx_args_bytes(args, OPT_VRAM_BUDGET, &to->open.vram_budget_bytes);
+    to->open.device = (dfx_device_choice)device;
+    return good;
+}
+
+/* What the numbers say together. */
+static dfx_status check_numbers(const dfx_args *args, const generate_settings *settings,
+                                dfx_console *console) {
+    int64_t width = settings->width / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE;
+    int64_t height = settings->height / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE;
+    if (width * height > DFX_PIXELS_MAX)
+        return dfx_console_fail(console, DFX_E_USAGE,
+                                "--size %dx%d: wanted at most %d pixels, found %" PRId64,
+                                settings->width, settings->height, DFX_PIXELS_MAX, width * height);
+    if (settings->has_seed && settings->seed > UINT64_MAX - (uint64_t)(settings->n_pictures - 1))
+        return dfx_console_fail(console, DFX_E_USAGE,
+                                "--seed %" PRIu64
+                                " --count %d: the last seed would be above %" PRIu64,
+                                settings->seed, settings->n_pictures, UINT64_MAX);
+    if (dfx_args_given(args, OPT_QUIET) && dfx_args_given(args, OPT_VERBOSE))
+        return dfx_console_fail(console, DFX_E_USAGE, "--quiet and --verbose: wanted one of them");
+    if (settings->output.to_stdout && settings->json)
+        return dfx_console_fail(
+            console, DFX_E_USAGE,
+            "--output - and --json: both want standard output; wanted one of them");
+    return DFX_OK;
+}
+
+static dfx_status read_prompt(const dfx_args *args, generate_settings *settings,
+                              dfx_console *console) {
+    bool option = dfx_args_given(args, OPT_PROMPT), file = dfx_args_given(args, OPT_PROMPT_FILE);
+    if (args->n_words > 1)
+        return dfx_console_fail(
+            console, DFX_E_USAGE,
+            "the prompt: wanted one word of the command line, found %d; quote it: "
+            "dfx-edge \"%s ...\"",
+            args->n_words, args->word);
+    if (option + file + args->n_words > 1)
+        return dfx_console_fail(console, DFX_E_USAGE, "the prompt: given %d times: %s%s%s",
+                                option + file + args->n_words, args->n_words ? "as a word, " : "",
+                                option ? "--prompt" : "--prompt-file",
+                                option && file ? ", --prompt-file" : "");
+    if (file) {
+        settings->prompt = prompt_text;
+        return dfx_prompt_read(console, args->value[OPT_PROMPT_FILE], prompt_text);
+    }
+    settings->prompt = option ? args->value[OPT_PROMPT] : args->word;
+    if (settings->prompt)
+        return DFX_OK;
+    dfx_help_usage(stderr);
+    return DFX_E_USAGE;
+}
+
+/* Below 2^32, since noise depends on the low 32 bits alone; the seeds of the whole batch too. */
+static dfx_status draw_seed(generate_settings *settings, dfx_console *console) {
+    uint32_t drawn;
+    if (getrandom(&drawn, sizeof(drawn), 0) != sizeof(drawn))
+        return dfx_console_fail(console, DFX_E_IO,
+                                "no random numbers from the system; give --seed");
+    settings->seed = drawn % (UINT32_MAX - (uint32_t)COUNT_MAX);
+    return DFX_OK;
+}
+
+/* Everything before the model. */
+static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx_console *console) {
+    dfx_status status = DFX_OK;
+    settings->open.sink = console->sink;
+    settings->json = dfx_args_given(args, OPT_JSON);
+    warn_twice(args, console);
+    if (!read_numbers(args, settings))
+        return dfx_console_fail(console, DFX_E_USAGE, "%s", args->error);
+    if ((status = dfx_output_init(&settings->output, console, args->value[OPT_OUTPUT],
+                                  settings->n_pictures)) != DFX_OK ||
+        (status = check_numbers(args, settings, console)) != DFX_OK ||
+        (status = read_prompt(args, settings, console)) != DFX_OK)
+        return status;
+    if (!settings->has_seed && (status = draw_seed(settings, console)) != DFX_OK)
+        return status;
+    status = dfx_output_check(&settings->output, console, settings->seed, settings->n_pictures);
+    if (status != DFX_OK)
+        return status;
+    settings->open.model_path = args->value[OPT_MODEL];
+    if (!dfx_args_given(args, OPT_MODEL)) {
+        status = dfx_bundled_find(console, settings->model_path);
+        settings->open.model_path = settings->model_path;
+    }
+    return status;
+}
+
+typedef struct generate_run {
+    dfx_console *console;
+    int picture, n_pictures;
+    int n_written;
+} generate_run;
+
+static void on_progress(void *user, const dfx_progress *progress) {
+    generate_run *at = user;
+    dfx_console_progress(at->console, progress, at->picture, at->n_pictures);
+}
+
+static bool on_cancelled(void *user) {
+    return dfx_signals_interrupted();
+}
+
+static void make_request(const generate_settings *settings, const dfx_model *model,
+                         const dfx_model_info *info, generate_run *at, dfx_request *request) {
+    dfx_request_init(model, request);
+    request->prompt = settings->prompt;
+    request->seed = settings->seed;
+    if (settings->width)
+        request->width = settings->width;
+    if (settings->height)
+        request->height = settings->height;
+    if (settings->steps)
+        request->steps = settings->steps;
+    if (settings->text_length)
+        request->text_length = settings->text_length;
+    if (settings->guidance >= 0)
+        request->guidance = settings->guidance;
+    if (settings->guidance >= 0 && !info->has_guidance)
+        dfx_console_say(at->console, DFX_INFO,
+                        "--guidance is ignored: %s has no guidance embedding", info->kind);
+    request->progress = on_progress;
+    request->cancelled = on_cancelled;
+    request->user = at;
+}
+
+static dfx_status make_picture(const generate_settings *settings, dfx_model *model,
+                               const dfx_model_info *info, const dfx_request *request,
+                               generate_run *at) {
+    char name[DFX_OUTPUT_PATH_BYTES];
+    dfx_image image;
+    if (dfx_signals_interrupted())
+        return dfx_console_fail(at->console, DFX_E_CANCELLED, "interrupted");
+    dfx_status status = dfx_generate(model, request, &image);
+    if (status != DFX_OK)
+        return status;
+    status = dfx_output_write(&settings->output, at->console, &image);
+    if (status == DFX_OK) {
+        at->n_written++;
+        dfx_output_name(&settings->output, image.seed, name);
+        dfx_report_picture(at->console, name, &image);
+        if (settings->json) {
+            dfx_report_json(name, info, &image);
+            status = dfx_output_flush(at->console);
+        }
+    }
+    dfx_image_free(&image);
+    return status;
+}
+
+/* After a failure: what is there all the same. */
+static void list_written(const generate_settings *settings, dfx_console *console, int n_written) {
+    char name[DFX_OUTPUT_PATH_BYTES];
+    for (int i = 0; i < n_written; i++) {
+        dfx_output_name(&settings->output, settings->seed + (uint64_t)i, name);
+        dfx_console_say(console, DFX_ERROR, "written before the failure (%d of %d): %s", i + 1,
+                        settings->n_pictures, name);
+    }
+}
+
+static dfx_status make_pictures(const generate_settings *settings, dfx_console *console) {
+    generate_run at = {.console = console, .n_pictures = settings->n_pictures};
+    dfx_model *model;
+    dfx_model_info info;
+    dfx_request request;
+    char parameters[DFX_REPORT_TEXT_BYTES], weights[DFX_REPORT_TEXT_BYTES];
+    dfx_status status = dfx_model_open(&settings->open, &model);
+    if (status != DFX_OK)
+        return status;
+    dfx_model_describe(model, &info);
+    dfx_console_say(console, DFX_DEBUG, "%s: %s, %s parameters, %s, on %s", info.name, info.kind,
+                    dfx_report_count(info.n_parameters, parameters),
+                    dfx_report_bytes(info.weight_bytes, weights), info.device);
+    if (!settings->has_seed)
+        dfx_console_say(console, DFX_INFO, "seed %" PRIu64, settings->seed);
+    make_request(settings, model, &info, &at, &request);
+    for (; status == DFX_OK && at.picture < settings->n_pictures; at.picture++) {
+        request.seed = settings->seed + (uint64_t)at.picture;
+        status = make_picture(settings, model, &info, &request, &at);
+    }
+    if (status != DFX_OK)
+        list_written(settings, console, at.n_written);
+    dfx_model_close(model);
+    return status;
+}
+
+int dfx_cmd_generate(int argc, char **argv) {
+    static generate_settings settings; /* zeroed; its paths are too large for a stack */
+    dfx_args args;
+    dfx_console console;
+    bool good = dfx_args_parse(&args, options, N_OPTIONS, argc, argv);
+    if (dfx_args_given(&args, OPT_HELP))
+        return dfx_help_generate();
+    if (dfx_args_given(&args, OPT_VERSION))
+        return dfx_help_version();
+    dfx_console_init(&console, dfx_args_given(&args, OPT_QUIET),
+                     dfx_args_given(&args, OPT_VERBOSE));
+    dfx_status status = DFX_OK;
+    if (!good)
+        status = dfx_console_fail(&console, DFX_E_USAGE, "%s", args.error);
+    if (good) {
+        dfx_signals_catch();
+        status = read_settings(&args, &settings, &console);
+    }
+    if (status == DFX_OK)
+        status = make_pictures(&settings, &console);
+    dfx_console_fini(&console);
+    return dfx_status_exit_code(status);
+}

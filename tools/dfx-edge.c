@@ -1,0 +1,31 @@
+/* dfx-edge: FLUX.1 pictures inside a memory budget. Chooses the command; the first word is a prompt when it is none.
+ * From here read cmd_generate.c, then models/pipeline.c behind models/dfx.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "models/dfx.h"
+#include "tools/commands.h"
+
+static int cmd_help(int argc, char **argv) {
+    if (argc == 0)
+        return dfx_help_overview();
+    if (argc == 1 && strcmp(argv[0], "generate") == 0)
+        return dfx_help_generate();
+    if (argc == 1 && strcmp(argv[0], "inspect") == 0)
+        return dfx_help_inspect();
+    fprintf(stderr, "dfx-edge: help: wanted generate, inspect or nothing after it\n");
+    return dfx_status_exit_code(DFX_E_USAGE);
+}
+
+int main(int argc, char **argv) {
+    const char *first = argc > 1 ? argv[1] : "";
+    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0)
+        return dfx_help_overview();
+    if (strcmp(first, "help") == 0)
+        return cmd_help(argc - 2, argv + 2);
+    if (strcmp(first, "inspect") == 0)
+        return dfx_cmd_inspect(argc - 2, argv + 2);
+    if (strcmp(first, "generate") == 0)
+        return dfx_cmd_generate(argc - 2, argv + 2);
+    return dfx_cmd_generate(argc > 0 ? argc - 1 : 0, argv + 1);
+}

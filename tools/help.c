@@ -1,0 +1,170 @@
+/* All of --help. Exit codes come from the list of statuses, so that text and program agree. */
+#include <stdio.h>
+#include <string.h>
+
+#include "models/dfx.h"
+#include "tools/commands.h"
+
+static int finish(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    perror("dfx-edge: standard output");
+    return dfx_status_exit_code(DFX_E_IO);
+}
+
+static void exit_codes(void) {
+    static const dfx_status statuses[] = {
+#define STATUS(name, value, exit_code, text) name,
+        DFX_STATUS_LIST(STATUS)
+#undef STATUS
+    };
+    puts("\nExit codes");
+    for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++)
+        printf("  %3d  %s\n", dfx_status_exit_code(statuses[i]), dfx_status_text(statuses[i]));
+}
+
+void dfx_help_usage(FILE *to) {
+    fputs("Usage: dfx-edge [generate] [options] \"prompt\"\n"
+          "       dfx-edge inspect FILE_OR_FOLDER\n"
+          "       dfx-edge \"a red ball on a green hill under a night sky\"\n"
+          "       dfx-edge --help, dfx-edge generate --help, dfx-edge inspect --help\n",
+          to);
+}
+
+int dfx_help_overview(void) {
+    printf("dfx-edge %s: FLUX.1 pictures inside a memory budget\n", dfx_version());
+    fputs(
+        "\n"
+        "Usage\n"
+        "  dfx-edge [generate] [options] \"prompt\"   make pictures; \"generate\" may be left out\n"
+        "  dfx-edge inspect [options] PATH          show what a model file or folder holds\n"
+        "  dfx-edge help [command]                  explain a command, as --help after it does\n"
+        "  dfx-edge --version\n"
+        "\n"
+        "Examples\n"
+        "  dfx-edge \"a red ball on a green hill under a night sky\"\n"
+        "      the bundled model; writes dfx-<seed>.png and says the seed\n"
+        "  dfx-edge -m FLUX.1-schnell/ -o cat.png --size 1024x768 --steps 4 --seed 7 \"a cat\"\n"
+        "      another model, a name, a size, and a seed that makes the picture repeatable\n"
+        "  dfx-edge -m FLUX.1-dev/ --vram-budget 8G -n 4 --prompt-file prompt.txt --json\n"
+        "      four pictures within 8 GiB, told in JSON\n"
+        "  dfx-edge inspect FLUX.1-dev/\n"
+        "      components, tensors, number types, bytes, and whether dfx-edge can run it\n"
+        "\n"
+        "All options: dfx-edge generate --help, dfx-edge inspect --help\n",
+        stdout);
+    exit_codes();
+    return finish();
+}
+
+int dfx_help_generate(void) {
+    fputs(
+        "dfx-edge generate: make pictures from a prompt\n"
+        "\n"
+        "Usage\n"
+        "  dfx-edge [generate] [options] \"prompt\"\n"
+        "\n"
+        "Prompt (exactly one of the three; quote it, it is one word of the command line)\n"
+        "  \"prompt\"               after \"--\" when it starts with '-':  dfx-edge -- \"-40 "
+        "degrees\"\n"
+        "  -p, --prompt TEXT      the same as an option; --prompt=TEXT takes any text\n"
+        "      --prompt-file FILE UTF-8 text; - is standard input. A byte order mark and the last\n"
+        "                         newline are dropped. At most 1 MiB; an empty prompt is allowed\n"
+        "\n"
+        "Model\n"
+        "  -m, --model FOLDER     a diffusers folder, the one with model_index.json. Default: the\n"
+        "                         folder in $DFX_MODEL, else the bundled model \"scenes\"\n"
+        "\n"
+        "Picture\n"
+        "      --size WxH         pixels, such as 1024x768; default 1024x1024, bundled model "
+        "256x256.\n"
+        "                         Sides are 16 to 16384, and rounded down to a multiple of 16 with "
+        "a\n"
+        "                         warning; at most 16777216 pixels\n"
+        "      --width N, --height N    one side; the other keeps its default\n"
+        "      --steps N          1 to 1000; default 28 for dev, 4 for schnell, 16 for the "
+        "bundled\n"
+        "                         model\n"
+        "      --guidance G       0 to 1000, default 3.5; 0 is a value, not \"off\". Models "
+        "without a\n"
+        "                         guidance embedding (schnell) ignore it\n"
+        "      --text-length N    T5 tokens; default 512 with a guidance embedding and 256 "
+        "without,\n"
+        "                         never above what the model's tokenizer allows. It changes the\n"
+        "                         picture, since padding is attended to\n"
+        "      --seed N           0 to 18446744073709551615; absent or -1: drawn and printed. "
+        "Noise is\n"
+        "                         torch.randn's on the CPU, which uses the low 32 bits only\n"
+        "  -n, --count N          1 to 1000 pictures; picture i (from 0) has seed + i and is, bit "
+        "for\n"
+        "                         bit, the picture that this seed gives alone\n"
+        "\n"
+        "Output\n"
+        "  -o, --output FILE      a name that ends in .png, or has no extension and gets .png; - "
+        "is\n"
+        "                         standard output. With --count the seed is added: cat-7.png,\n"
+        "                         cat-8.png. Default dfx-<seed>.png. A file that is there is\n"
+        "                         replaced; nobody ever sees half a picture\n"
+        "      --json             one JSON object a picture on standard output: output, seed, "
+        "size,\n"
+        "                         seconds of each stage, peak memory, parameters\n"
+        "  -q, --quiet            errors only\n"
+        "  -v, --verbose          more: details, seconds of each stage, peak memory\n"
+        "\n"
+        "Machine\n"
+        "      --device D         auto (default), cpu or cuda\n"
+        "      --threads N        1 to 256 processor threads; default: one for each usable core\n"
+        "      --vram-budget SIZE what weights, activations, state and workspace may take "
+        "together;\n"
+        "                         default: what the device has. The unit is part of it: 12G and\n"
+        "                         12GiB are 12 x 2^30 bytes, 4096M is 4096 x 2^20, 12GB is\n"
+        "                         12 x 10^9; likewise K and T; from 1M to 1024T\n"
+        "\n"
+        "Also\n"
+        "  -h, --help             this text\n"
+        "      --version          the version\n"
+        "\n"
+        "Numbers are decimal, with '.' for fractions. An option given twice: the last one counts, "
+        "with\n"
+        "a warning. Ctrl-C stops within a second and leaves no half picture; a second one ends at\n"
+        "once. When a batch fails, the pictures that were written are listed and the exit code is "
+        "not 0.\n",
+        stdout);
+    exit_codes();
+    return finish();
+}
+
+int dfx_help_inspect(void) {
+    fputs("dfx-edge inspect: show what a model file or folder holds\n"
+          "\n"
+          "Usage\n"
+          "  dfx-edge inspect [options] PATH\n"
+          "\n"
+          "PATH is one of\n"
+          "  a diffusers folder     its components (class, files, tensors, parameters, number "
+          "types,\n"
+          "                         bytes) and whether dfx-edge can run it, or why not\n"
+          "  a component's folder   such as FLUX.1-dev/transformer\n"
+          "  a safetensors file     tensors, number types, metadata, groups of names, and what "
+          "kind of\n"
+          "                         checkpoint it is: FLUX transformer, VAE, CLIP, T5, LoRA\n"
+          "\n"
+          "Only tables of contents are read, no weights.\n"
+          "\n"
+          "Options\n"
+          "  -v, --verbose          list every tensor\n"
+          "      --json             one JSON object on standard output instead of text\n"
+          "  -h, --help             this text\n"
+          "\n"
+          "The exit code is 0 when everything could be read, whether or not dfx-edge can run it, "
+          "and that\n"
+          "of the fault when something is broken or missing.\n",
+          stdout);
+    exit_codes();
+    return finish();
+}
+
+int dfx_help_version(void) {
+    printf("dfx-edge %s\n", dfx_version());
+    return finish();
+}

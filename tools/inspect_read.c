@@ -1,0 +1,246 @@
+/* See inspect_read.h. */
+#include "tools/inspect_read.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "core/safetensors.h"
+#include "models/dfx.h"
+#include "tools/inspect_table.h"
+
+enum { INDEX_BYTES_MAX = 1 << 20, VERDICT_BYTES = 4096 };
+
+static const char not_alone[] =
+    "dfx-edge cannot run this alone: it runs diffusers folders, the ones with model_index.json";
+
+static dfx_status no_memory(const dfx_sink *sink, const char *path) {
+    return dfx_fail(sink, DFX_E_NOFIT, "%s: no memory to describe it", path);
+}
+
+static dfx_status give(json_t *value, const dfx_sink *sink, const char *path, json_t **out) {
+    *out = value;
+    return value ? DFX_OK : no_memory(sink, path);
+}
+
+/* The strings of __metadata__ of a file whose header the safetensors reader has already found to be right. */
+static dfx_status read_metadata(const char *path, const dfx_sink *sink, json_t **out) {
+    dfx_file file;
+    uint8_t prefix[8];
+    uint64_t n_bytes = 0;
+    char *header = NULL;
+    json_t *root = NULL, *value;
+    const char *key;
+    dfx_status status;
+    DFX_TRY(dfx_file_open(path, sink, &file));
+    DFX_TRY_OUT(status, dfx_file_read(&file, sink, 0, prefix, sizeof(prefix)));
+    for (int i = 7; i >= 0; i--)
+        n_bytes = n_bytes << 8 | prefix[i];
+    if (n_bytes > file.bytes) {
+        status = dfx_fail(sink, DFX_E_FORMAT, "%s: the file changed while it was read", path);
+        goto out;
+    }
+    DFX_TRY_OUT(status, dfx_alloc(sink, n_bytes, "inspect", (void **)&header));
+    DFX_TRY_OUT(status, dfx_file_read(&file, sink, sizeof(prefix), header, n_bytes));
+    DFX_TRY_OUT(status, dfx_json_parse(header, n_bytes, path, sink, &root));
+    DFX_TRY_OUT(status, give(json_object(), sink, path, out));
+    json_object_foreach(json_object_get(root, "__metadata__"), key,
+                        value) if (json_is_string(value) && json_object_set(*out, key, value) != 0)
+        status = no_memory(sink, path);
+out:
+    json_decref(root);
+    dfx_free(header);
+    dfx_file_close(&file);
+    return status;
+}
+
+static dfx_status read_file(const char *path, bool listed, const dfx_sink *sink, json_t **out) {
+    dfx_tensors *set;
+    json_t *metadata = NULL;
+    DFX_TRY(dfx_tensors_open_file(path, sink, &set));
+    dfx_status status = read_metadata(path, sink, &metadata);
+    if (status == DFX_OK)
+        status = give(json_pack("{s:s, s:s, s:o, s:o, s:b, s:s}", "path", path, "form", "file",
+                                "metadata", metadata, "table", dfx_inspect_table(set, listed),
+                                "runs", 0, "verdict", not_alone),
+                      sink, path, out);
+    else
+        json_decref(metadata);
+    dfx_tensors_close(set);
+    return status;
+}
+
+/* What a folder holds, without its subfolders. */
+typedef struct folder_entries {
+    int64_t n_files, n_bytes;
+    const char *stem;        /* of the weights, or NULL */
+    char only[NAME_MAX + 1]; /* a safetensors file of another name */
+    int n_others;
+} folder_entries;
+
+static void look_at_entry(folder_entries *found, const char *name, int64_t n_bytes) {
+    static const char *const stems[] = {"diffusion_pytorch_model", "model"};
+    size_t len = strlen(name);
+    found->n_files++;
+    found->n_bytes += n_bytes;
+    if (!strstr(name, ".safetensors"))
+        return;
+    for (size_t i = 0; i < DFX_COUNT(stems); i++) {
+        size_t stem_len = strlen(stems[i]);
+        if (strncmp(name, stems[i], stem_len) == 0 &&
+            (name[stem_len] == '.' || name[stem_len] == '-')) {
+            found->stem = stems[i];
+            return;
+        }
+    }
+    if (len < sizeof(found->only) &&
+        strcmp(name + len - strlen(".safetensors"), ".safetensors") == 0) {
+        memcpy(found->only, name, len + 1);
+        found->n_others++;
+    }
+}
+
+static dfx_status look_at_folder(const char *path, const dfx_sink *sink, folder_entries *found) {
+    struct dirent *entry;
+    struct stat info;
+    memset(found, 0, sizeof(*found));
+    DIR *dir = opendir(path);
+    if (!dir)
+        return dfx_fail(sink, DFX_E_IO, "%s: %s", path, strerror(errno));
+    while ((entry = readdir(dir)) != NULL)
+        if (fstatat(dirfd(dir), entry->d_name, &info, 0) == 0 && S_ISREG(info.st_mode))
+            look_at_entry(found, entry->d_name, info.st_size);
+    closedir(dir);
+    return DFX_OK;
+}
+
+/* Adds "files", "file_bytes" and, where there are weights, "table" to `to`. */
+static dfx_status read_folder(const char *path, bool listed, const dfx_sink *sink, json_t *to) {
+    folder_entries found;
+    dfx_tensors *set = NULL;
+    char file[DFX_PATH_BYTES];
+    DFX_TRY(look_at_folder(path, sink, &found));
+    if (json_object_set_new(to, "files", json_integer(found.n_files)) != 0 ||
+        json_object_set_new(to, "file_bytes", json_integer(found.n_bytes)) != 0)
+        return no_memory(sink, path);
+    if (found.stem) {
+        DFX_TRY(dfx_tensors_open_dir(path, found.stem, sink, &set));
+    } else if (found.n_others == 1) {
+        DFX_TRY(dfx_path_join(sink, path, found.only, file));
+        DFX_TRY(dfx_tensors_open_file(file, sink, &set));
+    } else {
+        return DFX_OK;
+    }
+    int failed = json_object_set_new(to, "table", dfx_inspect_table(set, listed));
+    dfx_tensors_close(set);
+    return failed ? no_memory(sink, path) : DFX_OK;
+}
+
+static dfx_status read_component(const char *path, bool listed, const dfx_sink *sink,
+                                 json_t **out) {
+    json_t *found;
+    DFX_TRY(give(json_pack("{s:s, s:s, s:b, s:s}", "path", path, "form", "component", "runs", 0,
+                           "verdict", not_alone),
+                 sink, path, &found));
+    dfx_status status = read_folder(path, listed, sink, found);
+    if (status == DFX_OK && !json_object_get(found, "table"))
+        status = dfx_fail(sink, DFX_E_FORMAT,
+                          "%s: wanted model_index.json or the safetensors files of one component, "
+                          "found neither",
+                          path);
+    if (status == DFX_OK)
+        *out = found;
+    else
+        json_decref(found);
+    return status;
+}
+
+/* One entry of model_index.json; `value` is [library, class]. */
+static dfx_status read_index_entry(const char *model, const char *name, const json_t *value,
+                                   bool listed, const dfx_sink *sink, json_t *components) {
+    char path[DFX_PATH_BYTES];
+    const char *class = json_string_value(json_array_get(value, 1));
+    if (!class || !*name || *name == '.' || strchr(name, '/'))
+        return dfx_fail(sink, DFX_E_FORMAT,
+                        "%s/model_index.json: %s: wanted the name of a folder with [library, "
+                        "class]",
+                        model, name);
+    json_t *component = json_pack("{s:s, s:s}", "name", name, "class", class);
+    if (json_array_append_new(components, component) != 0)
+        return no_memory(sink, model);
+    dfx_status status = dfx_path_join(sink, model, name, path);
+    if (status == DFX_OK)
+        status = read_folder(path, listed, sink, component);
+    if (status != DFX_OK && json_object_set_new(component, "broken", json_true()) != 0)
+        return no_memory(sink, model);
+    return status;
+}
+
+static void record_error(void *user, dfx_level level, const char *text) {
+    char *first = user;
+    if (level == DFX_ERROR && !first[0])
+        strncat(first, text, VERDICT_BYTES - 1);
+}
+
+/* Asks the library. Messages below errors have been said when the components were read. */
+static json_t *judge(const char *path) {
+    char error[VERDICT_BYTES] = "";
+    dfx_model *model;
+    dfx_model_info info;
+    dfx_open_options options = {.model_path = path,
+                                .device = DFX_DEVICE_CPU,
+                                .n_threads = 1,
+                                .sink = {.say = record_error, .user = error}};
+    dfx_status status = dfx_model_open(&options, &model);
+    if (status != DFX_OK)
+        return json_sprintf("dfx-edge cannot run this: %s",
+                            error[0] ? error : dfx_status_text(status));
+    dfx_model_describe(model, &info);
+    json_t *verdict = json_sprintf(
+        "dfx-edge can run this: %s, \"%s\", by default %dx%d in %d steps with %d text tokens",
+        info.kind, info.name, info.width, info.height, info.steps, info.text_length);
+    dfx_model_close(model);
+    return verdict;
+}
+
+static dfx_status read_model(const char *path, const char *index_path, bool listed,
+                             const dfx_sink *sink, json_t **out) {
+    json_t *index, *components = json_array(), *value;
+    const char *name, *class = NULL;
+    dfx_status status = components ? dfx_json_load(index_path, sink, INDEX_BYTES_MAX, &index)
+                                   : no_memory(sink, path);
+    if (status != DFX_OK) {
+        json_decref(components);
+        return status;
+    }
+    dfx_status fault = dfx_json_str(index, index_path, "_class_name", sink, &class);
+    json_object_foreach(index, name, value) {
+        if (name[0] == '_' || !json_is_array(value) || json_is_null(json_array_get(value, 0)))
+            continue; /* a note of the pipeline's, or a part that it does without */
+        status = read_index_entry(path, name, value, listed, sink, components);
+        if (status != DFX_OK)
+            fault = status;
+    }
+    json_t *verdict = judge(path);
+    bool runs = verdict && strncmp(json_string_value(verdict), "dfx-edge can ", 13) == 0;
+    status = give(json_pack("{s:s, s:s, s:s, s:o, s:b, s:o}", "path", path, "form", "model",
+                            "class", class ? class : "?", "components", components, "runs", runs,
+                            "verdict", verdict),
+                  sink, path, out);
+    json_decref(index);
+    return fault != DFX_OK ? fault : status;
+}
+
+dfx_status dfx_inspect_read(const char *path, bool listed, const dfx_sink *sink, json_t **out) {
+    char index_path[DFX_PATH_BYTES];
+    *out = NULL;
+    if (!dfx_file_is_dir(path))
+        return read_file(path, listed, sink, out);
+    DFX_TRY(dfx_path_join(sink, path, "model_index.json", index_path));
+    if (dfx_file_exists(index_path))
+        return read_model(path, index_path, listed, sink, out);
+    return read_component(path, listed, sink, out);
+}

@@ -1,0 +1,100 @@
+/* See report.h. The line of JSON is printed, not built with a JSON library: a seed may be above 2^63 - 1, which
+ * jansson's integers do not hold. */
+#include "tools/report.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/progress.h"
+
+char *dfx_report_bytes(uint64_t n_bytes, char text[DFX_REPORT_TEXT_BYTES]) {
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double number = (double)n_bytes;
+    int unit = -1;
+    while (number >= 1023.95 && unit < 5) {
+        number /= 1024;
+        unit++;
+    }
+    if (unit < 0)
+        snprintf(text, DFX_REPORT_TEXT_BYTES, "%" PRIu64 " bytes", n_bytes);
+    else
+        snprintf(text, DFX_REPORT_TEXT_BYTES, "%.1f %s", number, units[unit]);
+    return text;
+}
+
+char *dfx_report_count(uint64_t n, char text[DFX_REPORT_TEXT_BYTES]) {
+    static const char units[] = "kMGTPE";
+    double number = (double)n;
+    int unit = -1;
+    while (number >= 999.95 && unit < 5) {
+        number /= 1000;
+        unit++;
+    }
+    if (unit < 0)
+        snprintf(text, DFX_REPORT_TEXT_BYTES, "%" PRIu64, n);
+    else
+        snprintf(text, DFX_REPORT_TEXT_BYTES, "%.1f %c", number, units[unit]);
+    return text;
+}
+
+void dfx_report_picture(dfx_console *console, const char *name, const dfx_image *image) {
+    char seconds[DFX_PROGRESS_SECONDS_BYTES], device[DFX_REPORT_TEXT_BYTES],
+        host[DFX_REPORT_TEXT_BYTES];
+    for (int stage = 0; stage < DFX_N_STAGES; stage++)
+        dfx_console_say(console, DFX_DEBUG, "  %-8s %12s", dfx_stage_name((dfx_stage)stage),
+                        dfx_progress_seconds(image->stage_seconds[stage], seconds));
+    dfx_console_say(console, DFX_DEBUG, "  %-8s %12s in the budget, %s on the host", "peak",
+                    dfx_report_bytes(image->peak_device_bytes, device),
+                    dfx_report_bytes(dfx_host_peak_bytes(), host));
+    dfx_console_say(console, DFX_INFO, "%s  %dx%d  %d step%s  %s", name, image->width,
+                    image->height, image->steps, image->steps == 1 ? "" : "s",
+                    dfx_progress_seconds(image->seconds, seconds));
+}
+
+/* File names are bytes, JSON is UTF-8: in a name that is not UTF-8 every byte above 127 is shown as '?'. */
+static void print_string(const char *text) {
+    for (int plain = 0; plain < 2; plain++) {
+        char copy[8192];
+        size_t len = strlen(text) < sizeof(copy) - 1 ? strlen(text) : sizeof(copy) - 1;
+        memcpy(copy, text, len);
+        for (size_t i = 0; plain && i < len; i++)
+            copy[i] = (unsigned char)copy[i] < 0x80 ? copy[i] : '?';
+        json_t *string = json_stringn(copy, len);
+        if (string) {
+            json_dumpf(string, stdout, JSON_ENCODE_ANY);
+            json_decref(string);
+            return;
+        }
+    }
+    fputs("null", stdout); /* out of memory */
+}
+
+/* Newlines of pretty JSON are white space outside its strings, so blanks may stand for them. */
+static void print_one_line(const char *json) {
+    for (; *json; json++)
+        putchar(*json == '\n' || *json == '\r' ? ' ' : *json);
+}
+
+void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_image *image) {
+    printf("{\"output\": ");
+    print_string(name);
+    printf(", \"seed\": %" PRIu64 ", \"width\": %d, \"height\": %d, \"steps\": %d, ", image->seed,
+           image->width, image->height, image->steps);
+    printf("\"guidance\": %g, \"text_length\": %d, \"seconds\": %.4f, \"stage_seconds\": {",
+           image->guidance, image->text_length, image->seconds);
+    for (int stage = 0; stage < DFX_N_STAGES; stage++)
+        printf("%s\"%s\": %.4f", stage ? ", " : "", dfx_stage_name((dfx_stage)stage),
+               image->stage_seconds[stage]);
+    printf("}, \"peak_device_bytes\": %" PRIu64 ", \"peak_host_bytes\": %" PRIu64 ", \"model\": ",
+           image->peak_device_bytes, dfx_host_peak_bytes());
+    print_string(info->name);
+    printf(", \"kind\": ");
+    print_string(info->kind);
+    printf(", \"device\": ");
+    print_string(info->device);
+    printf(", \"parameters\": ");
+    print_one_line(image->json);
+    printf("}\n");
+}

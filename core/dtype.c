@@ -1,9 +1,9 @@
 /* Number types: names, and conversion to and from f32.
  *
- * The 16 and 8 bit floats are all "sign, exponent, mantissa", so one widening and one rounding serve
- * them; each type adds only what it does with infinity, NaN and overflow. Everything is written without
- * branches and reads single elements through memcpy, so that compilers turn the loops into vector code
- * and no address needs alignment. */
+ * The 16 and 8 bit floats are all "sign, exponent, mantissa", so one widening and one rounding
+ * serve them; each type adds only what it does with infinity, NaN and overflow. Everything is
+ * written without branches and reads single elements through memcpy, so that compilers turn the
+ * loops into vector code and no address needs alignment. */
 #include "core/dtype.h"
 
 #include <string.h>
@@ -63,9 +63,9 @@ static inline uint32_t widen(uint32_t mag, unsigned man, unsigned bias) {
     return mag < 1u << man ? subnormal : normal;
 }
 
-/* The inverse for any f32 magnitude, rounded to nearest even as if the exponent had no upper end; the
- * caller clamps. Below the first normal, the float adder rounds: `magic` is the power of two whose last
- * mantissa bit is worth one step. */
+/* The inverse for any f32 magnitude, rounded to nearest even as if the exponent had no upper end;
+ * the caller clamps. Below the first normal, the float adder rounds: `magic` is the power of two
+ * whose last mantissa bit is worth one step. */
 static inline uint32_t narrow(uint32_t mag, unsigned man, unsigned bias) {
     unsigned drop = F32_MAN - man;
     uint32_t half = (1u << (drop - 1)) - 1 + (mag >> drop & 1);

@@ -59,7 +59,7 @@ static const char *kind_text(mode_t mode) {
                             : "a device";
 }
 
-/* O_NONBLOCK: opening a FIFO without a writer must not wait. On regular files it changes nothing. */
+/* O_NONBLOCK: opening a FIFO without a writer must not wait. Regular files do not care. */
 dfx_status dfx_file_open(const char *path, const dfx_sink *sink, dfx_file *out) {
     struct stat st;
     dfx_status status;
@@ -157,14 +157,14 @@ dfx_status dfx_path_join(const dfx_sink *sink, const char *dir, const char *name
     return DFX_OK;
 }
 
-/* The folder of a path, with its final '/', or "" for the current one: the length of that prefix. */
+/* Length of a path's folder with its final '/'; 0 for the current one. */
 static size_t folder_bytes(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
-/* Create a file that did not exist, beside `path`. Its name does not grow with the target's, so every
- * legal target name works; O_EXCL settles races with other threads and with leftovers of a crash. */
+/* Create a file that did not exist, beside `path`. Its name does not grow with the target's, so
+ * every legal one works; O_EXCL settles races with other threads and leftovers of a crash. */
 static dfx_status open_temp(const char *path, const dfx_sink *sink, char **out_path, int *out_fd) {
     enum { TEMP_NAME_BYTES = 48, TRIES = 10000 };
     size_t dir_bytes = folder_bytes(path), cap = dir_bytes + TEMP_NAME_BYTES;
@@ -210,7 +210,7 @@ dfx_status dfx_file_write(dfx_file_writer *writer, const dfx_sink *sink, const v
     return dfx_fd_write(writer->fd, writer->path, sink, data, bytes);
 }
 
-/* The rename is already visible; a folder that cannot be synced only weakens what a power cut leaves. */
+/* The rename is done; a folder that cannot be synced only weakens what a power cut leaves. */
 static void sync_folder(const char *path, const dfx_sink *sink) {
     char dir[DFX_PATH_BYTES] = ".";
     size_t dir_bytes = folder_bytes(path);

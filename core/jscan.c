@@ -78,8 +78,8 @@ static size_t put_utf8(char *dst, uint32_t code) {
     return n;
 }
 
-/* The escape at the cursor, behind its backslash, written to dst. It never grows: \uXXXX gives at most 3
- * bytes, a pair of them 4. */
+/* The escape at the cursor, behind its backslash, written to dst. It never grows: \uXXXX gives at
+ * most 3 bytes, a pair of them 4. */
 static bool unescape(dfx_jscan *scan, char *dst, size_t *n) {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     unsigned char c = here(scan);
@@ -112,8 +112,8 @@ static bool unescape(dfx_jscan *scan, char *dst, size_t *n) {
     return true;
 }
 
-/* Bytes of the UTF-8 character at p, or 0 when it is none: RFC 3629, so no overlong forms, no surrogates,
- * nothing past U+10FFFF. */
+/* Bytes of the UTF-8 character at p, or 0 when it is none: RFC 3629, so no overlong forms, no
+ * surrogates, nothing past U+10FFFF. */
 static size_t utf8_bytes(const unsigned char *p, size_t left) {
     unsigned char low = 0x80, high = 0xbf;
     size_t n = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2

@@ -1,10 +1,10 @@
-/* Pull reader for JSON in a caller's buffer: one pass, no tree, no allocation, no recursion. It reads the
- * headers of weight files, where a tree would cost some hundred bytes for every two of the file and where
- * 64-bit offsets must stay exact. (Configs and indexes are small: core/json.h.)
+/* Pull reader for JSON in a caller's buffer: one pass, no tree, no allocation, no recursion. It
+ * reads the headers of weight files, where a tree would cost some hundred bytes for every two of
+ * the file and where 64-bit offsets must stay exact. (Configs and indexes are small: core/json.h.)
  *
- * Strings are unescaped in place and NUL-terminated over their closing quote, so the buffer is changed and
- * strings live as long as it does. Strict RFC 8259: valid UTF-8, no lone surrogates, no raw control
- * characters; U+0000 is refused because C strings end there.
+ * Strings are unescaped in place and NUL-terminated over their closing quote, so the buffer is
+ * changed and strings live as long as it does. Strict RFC 8259: valid UTF-8, no lone surrogates, no
+ * raw control characters; U+0000 is refused because C strings end there.
  *
  *     dfx_jscan scan = {.text = text, .bytes = bytes};
  *     if (!dfx_jscan_open(&scan, '{')) ...
@@ -12,7 +12,8 @@
  *         if (!dfx_jscan_key(&scan, &key) || !dfx_jscan_whole(&scan, &value)) ...
  *     if (scan.fault) ...
  *
- * The first fault sticks: `fault` says what was wanted and `at` is where; every later call is false. */
+ * The first fault sticks: `fault` says what was wanted and `at` is where; every later call is
+ * false. */
 #ifndef DFX_CORE_JSCAN_H
 #define DFX_CORE_JSCAN_H
 
@@ -34,8 +35,8 @@ char dfx_jscan_peek(dfx_jscan *scan);
 /* Enter an object or list: the next byte must be `brace`, '{' or '['. */
 bool dfx_jscan_open(dfx_jscan *scan, char brace);
 
-/* Step to the next member; *n_seen is 0 before the first and counts them. False at the closing `brace`,
- * which is taken, and on a fault. */
+/* Step to the next member; *n_seen is 0 before the first and counts them. False at the closing
+ * `brace`, which is taken, and on a fault. */
 bool dfx_jscan_next(dfx_jscan *scan, char brace, size_t *n_seen);
 
 bool dfx_jscan_string(dfx_jscan *scan, char **out);

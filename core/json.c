@@ -1,5 +1,5 @@
-/* Strict reading of JSON files through jansson, with messages that name file, key, wanted and found.
- * jansson refuses invalid UTF-8, lone surrogates, U+0000 and nesting deeper than 2048 by itself. */
+/* Strict reading of JSON files through jansson; messages name file, key, wanted and found. jansson
+ * itself refuses invalid UTF-8, lone surrogates, U+0000 and nesting deeper than 2048. */
 #include "core/json.h"
 
 #include <inttypes.h>
@@ -17,8 +17,8 @@ dfx_status dfx_json_load(const char *path, const dfx_sink *sink, size_t max_byte
     return status;
 }
 
-/* The string literal that ends just before text[end], without quotes. jansson tells where it stopped, yet
- * not the key when that is longer than 20 bytes. */
+/* The string literal that ends just before text[end], without quotes. jansson tells where it
+ * stopped, yet not the key when that is longer than 20 bytes. */
 static const char *literal_before(const char *text, size_t end, size_t *len) {
     size_t close = end > 0 ? end - 1 : 0, open = close;
     while (open > 0) {

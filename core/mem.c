@@ -1,10 +1,25 @@
-/* The one place that talks to mimalloc. Sizes are taken from mi_usable_size, so the counters tell what
- * the allocator really handed out. */
+/* The one place that talks to mimalloc. Sizes are taken from the allocator, so the counters tell what it really handed
+ * out. Sanitizer builds use the C library's allocator, whose blocks the sanitizer guards byte by byte. */
 #include "core/mem.h"
 
-#include <mimalloc.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
+
+#ifdef DFX_SANITIZED
+#include <malloc.h>
+#define block_bytes malloc_usable_size
+#define block_free free
+static void *block_alloc(size_t bytes, size_t align) {
+    void *ptr;
+    return posix_memalign(&ptr, align, bytes) == 0 ? ptr : NULL;
+}
+#else
+#include <mimalloc.h>
+#define block_bytes mi_usable_size
+#define block_free mi_free
+#define block_alloc mi_malloc_aligned
+#endif
 
 enum { SMALL_ALIGN = 16, BUFFER_ALIGN = 64 };
 
@@ -20,7 +35,7 @@ static bool fault_due(void) {
 }
 
 static void count_in(void *ptr) {
-    size_t bytes = mi_usable_size(ptr);
+    size_t bytes = block_bytes(ptr);
     size_t now = atomic_fetch_add(&held_bytes, bytes) + bytes;
     size_t peak = atomic_load(&peak_bytes);
     while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now))
@@ -28,7 +43,7 @@ static void count_in(void *ptr) {
 }
 
 static void count_out(void *ptr) {
-    atomic_fetch_sub(&held_bytes, mi_usable_size(ptr));
+    atomic_fetch_sub(&held_bytes, block_bytes(ptr));
 }
 
 static dfx_status no_memory(const dfx_sink *sink, size_t bytes, const char *tag) {
@@ -39,11 +54,11 @@ static dfx_status no_memory(const dfx_sink *sink, size_t bytes, const char *tag)
 }
 
 dfx_status dfx_alloc(const dfx_sink *sink, size_t bytes, const char *tag, void **out) {
-    void *ptr = fault_due() ? NULL : mi_zalloc_aligned(bytes ? bytes : 1, SMALL_ALIGN);
+    void *ptr = fault_due() ? NULL : block_alloc(bytes ? bytes : 1, SMALL_ALIGN);
     if (!ptr)
         return no_memory(sink, bytes, tag);
     count_in(ptr);
-    *out = ptr;
+    *out = memset(ptr, 0, bytes);
     return DFX_OK;
 }
 
@@ -59,7 +74,7 @@ void dfx_free(void *ptr) {
     if (!ptr)
         return;
     count_out(ptr);
-    mi_free(ptr);
+    block_free(ptr);
 }
 
 dfx_status dfx_grow(const dfx_sink *sink, size_t count, size_t size, const char *tag, size_t *cap,
@@ -89,7 +104,7 @@ char *dfx_strdup(const char *text, const char *tag) {
 }
 
 dfx_status dfx_mem_alloc(const dfx_sink *sink, size_t bytes, const char *tag, dfx_mem *out) {
-    void *ptr = fault_due() ? NULL : mi_malloc_aligned(bytes ? bytes : 1, BUFFER_ALIGN);
+    void *ptr = fault_due() ? NULL : block_alloc(bytes ? bytes : 1, BUFFER_ALIGN);
     if (!ptr)
         return no_memory(sink, bytes, tag);
     count_in(ptr);

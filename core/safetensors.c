@@ -1,8 +1,9 @@
-/* One safetensors file into a table of tensors. The order of the checks decides which fault is told: what
- * the file is, then JSON, then duplicate keys, then each tensor's size, then how they cover the data.
+/* One safetensors file into a table of tensors. The order of the checks decides which fault is
+ * told: what the file is, then JSON, then duplicate keys, then each tensor's size, then how they
+ * cover the data.
  *
- * Until cover_data() is done, a tensor's `off` is relative to the data, and `off` and `bytes` are what the
- * file claims. Numbers from the file are at most 2^63 - 1, so sums of two of them fit uint64_t. */
+ * Until cover_data() is done, a tensor's `off` is relative to the data, and `off` and `bytes` are
+ * what the file claims. Its numbers are at most 2^63 - 1, so sums of two fit uint64_t. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -305,7 +306,7 @@ static dfx_status check_names(reader *r) {
     return DFX_OK;
 }
 
-/* Zero dimensions are left out of the overflow check, so that users of a shape may multiply in any order. */
+/* Zeros are left out of the overflow check: users of a shape may multiply in any order. */
 static bool count_elements(dfx_tensor *tensor, uint64_t *bits) {
     int64_t product = 1;
     bool empty = false;

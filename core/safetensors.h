@@ -1,13 +1,15 @@
 /* safetensors: one file, or the shards that an index names, as a table of tensors.
  *
- * File: u64 LE header bytes N | N bytes of JSON | data. Every rule of the format is checked at open, before any
- * allocation that depends on a number of the file: N <= 100,000,000 and 8 + N <= file; JSON object without duplicate
- * keys; known dtype; shape product without overflow and equal to end - begin; tensors sorted by begin cover the data
- * without hole, overlap or trailing bytes. Tensor data has no alignment: it starts at 8 + N, never rounded.
- * Where readers differ, this one is strict: the header's first byte is '{' (no white space or byte order mark before
- * it), white space may follow its end but no NUL; names hold no U+0000; a tensor entry holds dtype, shape and
- * data_offsets and nothing else. `__metadata__` may be null (absent); values in it that are not strings are ignored
- * with a warning. */
+ * File: u64 LE header bytes N | N bytes of JSON | data. Every rule of the format is checked at
+ * open, before any allocation that depends on a number of the file: N <= 100,000,000 and 8 + N <=
+ * file; JSON object without duplicate keys; known dtype; shape product without overflow and equal
+ * to end - begin; tensors sorted by begin cover the data without hole, overlap or trailing bytes.
+ * Tensor data has no alignment: it starts at 8 + N, never rounded.
+ *
+ * Where readers differ, this one is strict: the header's first byte is '{' (no white space or byte
+ * order mark before it), white space may follow its end but no NUL; names hold no U+0000; a tensor
+ * entry holds dtype, shape and data_offsets and nothing else. `__metadata__` may be null (absent);
+ * values in it that are not strings are ignored with a warning. */
 #ifndef DFX_CORE_SAFETENSORS_H
 #define DFX_CORE_SAFETENSORS_H
 
@@ -34,15 +36,19 @@ typedef struct dfx_tensor {
 /* A set of tensors in one or more open files. */
 typedef struct dfx_tensors dfx_tensors;
 
-/* One file. Errors: DFX_E_IO, DFX_E_FORMAT (with a hint for Git LFS pointers, HTML pages, PyTorch zips, GGUF). */
+/* One file. Errors: DFX_E_IO, DFX_E_FORMAT (with a hint for Git LFS pointers, HTML pages, PyTorch
+ * zips, GGUF). */
 dfx_status dfx_tensors_open_file(const char *path, const dfx_sink *sink, dfx_tensors **out);
 
 /* The weights `stem` (e.g. "diffusion_pytorch_model") of a folder, first found of:
- *   <stem>.safetensors.index.json and the shards it names; <stem>.safetensors; <stem>.<variant>.safetensors (with a
- *   note which); shards <stem>-0000k-of-0000n.safetensors without an index, when all n are there.
- * When both an index and a complete single file are there, the index wins, with a note.
- * Shard names with path separators are refused; a missing shard, a tensor missing from its shard, or one in two shards
- * is an error that names it; a tensor that the index does not name is a warning. */
+ *   <stem>.safetensors.index.json and the shards it names (with a note when the next is there too);
+ *   <stem>.safetensors;
+ *   <stem>.<variant>.safetensors, the variant one word: the first in alphabetical order, so bf16
+ *     before fp16, with a note which;
+ *   <stem>-0000k-of-0000n.safetensors without an index, when all n are there.
+ * Shard names with path separators are refused; a missing shard, a tensor missing from its shard,
+ * or one in two shards is an error that names it; a tensor that the index does not name, or a wrong
+ * total_size, is a warning. Errors: DFX_E_IO (no such folder), DFX_E_FORMAT. */
 dfx_status dfx_tensors_open_dir(const char *dir, const char *stem, const dfx_sink *sink,
                                 dfx_tensors **out);
 
@@ -62,7 +68,8 @@ const char *dfx_tensors_metadata(const dfx_tensors *set, const char *key);
 dfx_status dfx_tensors_read(const dfx_tensors *set, const dfx_tensor *tensor, const dfx_sink *sink,
                             void *dst);
 
-/* The same widened to f32; dst holds n_elements floats. Errors: DFX_E_FORMAT for types that are not numbers. */
+/* The same widened to f32; dst holds n_elements floats. Errors: DFX_E_FORMAT for types that are not
+ * numbers. */
 dfx_status dfx_tensors_read_f32(const dfx_tensors *set, const dfx_tensor *tensor,
                                 const dfx_sink *sink, float *dst);
 

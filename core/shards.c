@@ -1,6 +1,6 @@
-/* The weights of a folder: which files they are, opened as one set. The folder's names and the index are
- * untrusted: nothing outside the folder is opened, and every shard is known to be there before the first
- * one is read. */
+/* The weights of a folder: which files they are, opened as one set. The folder's names and the
+ * index are untrusted: nothing outside the folder is opened, and every shard is known to be there
+ * before the first one is read. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -28,8 +28,7 @@ typedef struct finder {
 
 /* What a folder without index and without <stem>.safetensors offers. */
 typedef struct listing {
-    char variant
-        [FILE_NAME_BYTES]; /* first in alphabetical order, so bf16 before fp16; "" when none */
+    char variant[FILE_NAME_BYTES]; /* the first in alphabetical order; "" when none */
     size_t n_variants;
     bool *present; /* owned; [n_shards] */
     uint32_t n_shards;

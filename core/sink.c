@@ -14,7 +14,7 @@ static void say(const dfx_sink *sink, dfx_level level, const char *fmt, va_list 
         return;
     vsnprintf(text, sizeof(text), fmt, args);
     for (char *p = text; *p; p++)
-        if ((unsigned char)*p < 0x20 && *p != '\n')
+        if ((unsigned char)*p < 0x20)
             *p = '?';
     sink->say(sink->user, level, text);
 }

@@ -1,5 +1,6 @@
-/* Private to core: what a dfx_tensors is made of, shared by the readers that fill it (safetensors.c,
- * shards.c). Built as new, add_file..., seal; read-only from then on, so any thread may read. */
+/* Private to core: what a dfx_tensors is made of, shared by the readers that fill it
+ * (safetensors.c, shards.c). Built as new, add_file..., seal; read-only from then on, so any thread
+ * may read. */
 #ifndef DFX_CORE_TENSORS_SET_H
 #define DFX_CORE_TENSORS_SET_H
 
@@ -26,8 +27,8 @@ struct dfx_tensors {
 
 dfx_status dfx_tensors_new(const dfx_sink *sink, dfx_tensors **out);
 
-/* Open, check and append one safetensors file; its tensors come sorted by name. After a failure the set can
- * only be closed. Errors: as dfx_tensors_open_file. */
+/* Open, check and append one safetensors file; its tensors come sorted by name. After a failure the
+ * set can only be closed. Errors: as dfx_tensors_open_file. */
 dfx_status dfx_tensors_add_file(dfx_tensors *set, const char *path, const dfx_sink *sink);
 
 /* Sort over all files. Errors: DFX_E_FORMAT: a tensor is in two files. */
@@ -36,7 +37,7 @@ dfx_status dfx_tensors_seal(dfx_tensors *set, const dfx_sink *sink);
 /* qsort order of dfx_tensor: by name. */
 int dfx_tensor_by_name(const void *a, const void *b);
 
-/* A name from a file, for a message: cut between characters when it is long, control characters as '?'. */
+/* A file's name for something, for a message: long ones cut, control characters as '?'. */
 enum { DFX_NAME_TEXT = 200 };
 char *dfx_name_text(const char *name, char text[DFX_NAME_TEXT]);
 

@@ -1,5 +1,5 @@
-/* A trie walk from every byte; walks end at the first byte that no token goes on with, so this is linear in practice
- * and bounded by DFX_PIECE_BYTES_MAX a byte. */
+/* A trie walk from every byte; walks end at the first byte that no token goes on with, so this is
+ * linear in practice and bounded by DFX_PIECE_BYTES_MAX a byte. */
 #include "models/added_tokens.h"
 
 #include "core/sink.h"

@@ -1,5 +1,6 @@
-/* Added tokens: literal texts such as "<pad>" that are cut out of a prompt, as written, before anything is normalised.
- * The longest one wins at the leftmost place. Read-only after building; then any thread. */
+/* Added tokens: literal texts such as "<pad>" that are cut out of a prompt, as written, before
+ * anything is normalised. The longest one wins at the leftmost place. Read-only after building;
+ * then any thread. */
 #ifndef DFX_MODELS_ADDED_TOKENS_H
 #define DFX_MODELS_ADDED_TOKENS_H
 

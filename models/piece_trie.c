@@ -1,5 +1,6 @@
-/* Nodes are numbers, edges live in one hash table with linear probing, at most half full. A key packs node and byte
- * into 32 bits, which limits a trie to 2^24 nodes; child 0 marks an empty slot, since the root is nobody's child. */
+/* Nodes are numbers, edges live in one hash table with linear probing, at most half full. A key
+ * packs node and byte into 32 bits, which limits a trie to 2^24 nodes; child 0 marks an empty slot,
+ * since the root is nobody's child. */
 #include "models/piece_trie.h"
 
 #include "core/sink.h"

@@ -1,5 +1,5 @@
-/* A trie over byte strings (pieces of a vocabulary, literal special tokens), for finding every piece that begins at
- * a place in a text. Read-only after building; then any thread. */
+/* A trie over byte strings (pieces of a vocabulary, literal special tokens), for finding every
+ * piece that begins at a place in a text. Read-only after building; then any thread. */
 #ifndef DFX_MODELS_PIECE_TRIE_H
 #define DFX_MODELS_PIECE_TRIE_H
 

@@ -1,5 +1,6 @@
-/* The walk follows the double array without bounds checks: check_units() has shown that from each unit that is not a
- * leaf, offset and any byte stay inside (the array is whole blocks of 256, and a byte changes the low 8 bits only). */
+/* The walk follows the double array without bounds checks: check_units() has shown that from each
+ * unit that is not a leaf, offset and any byte stay inside (the array is whole blocks of 256, and a
+ * byte changes the low 8 bits only). */
 #include "models/precompiled.h"
 
 #include <string.h>

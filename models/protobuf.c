@@ -59,9 +59,10 @@ dfx_status dfx_pb_next(dfx_pb *msg, const char *name, const dfx_sink *sink, dfx_
         good = take_value(msg, out);
     }
     if (!good)
-        return dfx_fail(sink, DFX_E_FORMAT,
-                        "%s: not a protocol buffer after field %u: %zu bytes left in the message; the file is "
-                        "damaged or cut off",
-                        name, (unsigned)out->number, (size_t)(msg->end - msg->at));
+        return dfx_fail(
+            sink, DFX_E_FORMAT,
+            "%s: not a protocol buffer after field %u: %zu bytes left in the message; the file is "
+            "damaged or cut off",
+            name, (unsigned)out->number, (size_t)(msg->end - msg->at));
     return DFX_OK;
 }

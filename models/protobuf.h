@@ -1,4 +1,5 @@
-/* Reading protocol buffers (wire format), field by field, without knowing the message. Nothing is copied. */
+/* Reading protocol buffers (wire format), field by field, without knowing the message. Nothing is
+ * copied. */
 #ifndef DFX_MODELS_PROTOBUF_H
 #define DFX_MODELS_PROTOBUF_H
 
@@ -24,7 +25,8 @@ typedef struct dfx_pb_field {
 } dfx_pb_field;
 
 /* Take the next field; while (msg->at < msg->end). `name` is for messages.
- * Errors: DFX_E_FORMAT: truncated, a varint above 64 bits, a field number of 0, a group or unknown wire type. */
+ * Errors: DFX_E_FORMAT: truncated, a varint above 64 bits, a field number of 0, a group or unknown
+ * wire type. */
 dfx_status dfx_pb_next(dfx_pb *msg, const char *name, const dfx_sink *sink, dfx_pb_field *out);
 
 #endif

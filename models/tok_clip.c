@@ -1,7 +1,7 @@
-/* prompt -> repaired UTF-8 -> cut at special tokens -> NFC, lower case -> pieces -> bytes -> merged ids.
- * Merging keeps the symbols of a piece in a linked list and the pairs that may merge in a heap ordered by rank, then
- * place: n log n for a piece of any length. A heap entry is stale when its place has since taken part in another merge;
- * stale entries are dropped as they surface. */
+/* prompt -> repaired UTF-8 -> cut at special tokens -> NFC, lower case -> pieces -> bytes -> merged
+ * ids. Merging keeps the symbols of a piece in a linked list and the pairs that may merge in a heap
+ * ordered by rank, then place: n log n for a piece of any length. A heap entry is stale when its
+ * place has since taken part in another merge; stale entries are dropped as they surface. */
 #include "models/tok_clip.h"
 
 #include <string.h>
@@ -108,7 +108,8 @@ static dfx_status encode_piece(work *w, const char *bytes, size_t n) {
     return DFX_OK;
 }
 
-/* Characters of the contraction that begins at codes[0] (an apostrophe), or 0. No two of them begin alike. */
+/* Characters of the contraction that begins at codes[0] (an apostrophe), or 0. No two of them begin
+ * alike. */
 static size_t contraction(const int32_t *codes, size_t n) {
     static const char *const tails[] = {"s", "t", "re", "ve", "m", "ll", "d"};
     for (size_t i = 0; i < DFX_COUNT(tails); i++) {

@@ -1,5 +1,6 @@
-/* Inside of the CLIP tokenizer, shared by the reader (tok_clip_read.c) and the encoder (tok_clip.c).
- * The vocabulary's texts are needed only while reading: encoding goes from bytes to ids to merged ids. */
+/* Inside of the CLIP tokenizer, shared by the reader (tok_clip_read.c) and the encoder
+ * (tok_clip.c). The vocabulary's texts are needed only while reading: encoding goes from bytes to
+ * ids to merged ids. */
 #ifndef DFX_MODELS_TOK_CLIP_MODEL_H
 #define DFX_MODELS_TOK_CLIP_MODEL_H
 

@@ -1,5 +1,5 @@
-/* Reading a CLIP vocabulary: vocab.json + merges.txt, or the same two tables inside tokenizer.json. Everything a file
- * says is checked here, so that encoding has nothing left to doubt. */
+/* Reading a CLIP vocabulary: vocab.json + merges.txt, or the same two tables inside tokenizer.json.
+ * Everything a file says is checked here, so that encoding has nothing left to doubt. */
 #include <stdio.h>
 #include <string.h>
 
@@ -64,7 +64,8 @@ static int32_t piece_id(const reader *r, const char *piece) {
     return value ? (int32_t)json_integer_value(value) : -1;
 }
 
-/* A byte's symbol is the character of the same number where that prints, else U+0100 and on, in order. */
+/* A byte's symbol is the character of the same number where that prints, else U+0100 and on, in
+ * order. */
 static void read_byte_ids(reader *r) {
     int32_t next = 0x100;
     for (int32_t byte = 0; byte < 256; byte++) {
@@ -189,7 +190,8 @@ static dfx_status add_merge_json(reader *r, const json_t *entry) {
     return add_merge_text(r, text);
 }
 
-/* The rules of CLIP are fixed in the encoder; another BPE in the same file format must not slip through. */
+/* The rules of CLIP are fixed in the encoder; another BPE in the same file format must not slip
+ * through. */
 static dfx_status check_model(const reader *r, const json_t *model) {
     const char *type, *suffix;
     DFX_TRY(dfx_json_str(model, r->path, "type", r->sink, &type));

@@ -1,5 +1,6 @@
-/* These files are written by many tools: tokens come as text or as an object with "content", and an unlimited length as
- * an integer of 31 digits. Integers are therefore read as reals, which core/json.h does not do. */
+/* These files are written by many tools: tokens come as text or as an object with "content", and an
+ * unlimited length as an integer of 31 digits. Integers are therefore read as reals, which
+ * core/json.h does not do. */
 #include "models/tok_config.h"
 
 #include <stdio.h>

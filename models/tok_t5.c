@@ -1,4 +1,5 @@
-/* prompt -> repaired UTF-8 -> cut at added tokens -> normalised -> split into parts -> segmented -> framed. */
+/* prompt -> repaired UTF-8 -> cut at added tokens -> normalised -> split into parts -> segmented ->
+ * framed. */
 #include "models/tok_t5.h"
 
 #include <math.h>
@@ -16,6 +17,8 @@ typedef struct work {
     const dfx_sink *sink;
     dfx_text_buf text, spare; /* the segment being normalised, and where the next form is written */
     dfx_text_buf marked[DFX_T5_STEPS_MAX]; /* what each metaspace step wrote */
+    bool
+        lost_front; /* a Strip took white space from the segment's front: it no longer begins where it began */
     dfx_t5_lattice lattice;
     dfx_id_list ids;
 } work;
@@ -49,12 +52,14 @@ static dfx_status strip(work *w, const dfx_t5_norm *norm) {
     if (begin >= end)
         return DFX_OK; /* nothing but white space: the ends meet */
     begin = norm->left ? begin : 0;
+    w->lost_front = w->lost_front || begin > 0;
     end = norm->right ? end : w->text.n;
     return dfx_text_buf_add(&w->spare, w->sink, text + begin, end - begin);
 }
 
 static dfx_status normalise(work *w, const char *text, size_t bytes) {
     w->text.n = 0;
+    w->lost_front = false;
     DFX_TRY(dfx_text_buf_add(&w->text, w->sink, text, bytes));
     for (size_t i = 0; i < w->tok->n_norms; i++) {
         const dfx_t5_norm *norm = &w->tok->norms[i];
@@ -126,7 +131,8 @@ static dfx_status split_at_marks(work *w, size_t step, const char *text, size_t 
     return split(w, step + 1, marked + begin, n - begin, at_start && begin == 0);
 }
 
-/* Hand a part through the splitting steps from `step` on, at last to the segmenter. `at_start`: it begins the prompt. */
+/* Hand a part through the splitting steps from `step` on, at last to the segmenter. `at_start`: it
+ * begins the prompt. */
 static dfx_status split(work *w, size_t step, const char *text, size_t bytes, bool at_start) {
     if (bytes == 0)
         return DFX_OK;
@@ -146,7 +152,7 @@ static dfx_status encode_segment(work *w, const char *text, size_t bytes, bool a
     if (bytes == 0)
         return DFX_OK;
     DFX_TRY(normalise(w, text, bytes));
-    return split(w, 0, w->text.text, w->text.n, at_start);
+    return split(w, 0, w->text.text, w->text.n, at_start && !w->lost_front);
 }
 
 static dfx_status encode_text(work *w, const char *text, size_t bytes) {

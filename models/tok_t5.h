@@ -1,14 +1,15 @@
-/* T5's tokenizer: unigram pieces chosen by the best sum of scores (Viterbi), as the fast tokenizer of the Python library
- * does it.
+/* T5's tokenizer: unigram pieces chosen by the best sum of scores (Viterbi), as the fast tokenizer
+ * of the Python library does it.
  *
- * Added tokens are cut out as written; the rest is normalised, words get their mark U+2581, each is segmented, and the
- * end token follows. Facts that have bitten someone (tests/test_tok_t5.c guards each):
+ * Added tokens are cut out as written; the rest is normalised, words get their mark U+2581, each is
+ * segmented, and the end token follows. Facts that have bitten someone (tests/test_tok_t5.c guards
+ * each):
  *   case is kept; newlines, tabs and odd spaces are spaces; runs of them collapse;
  *   a run of unknown characters within a word is one unknown token;
  *   padding (id 0) is not masked by FLUX, so the length that is asked for matters;
  *   text after an added token gets no word mark of its own under prepend_scheme "first".
- * Bytes that are not UTF-8: each bad sequence is replaced by U+FFFD before tokenising (T5's map makes it a space).
- * An open tokenizer is read-only: encode from any thread. */
+ * Bytes that are not UTF-8: each bad sequence is replaced by U+FFFD before tokenising (T5's map
+ * makes it a space). An open tokenizer is read-only: encode from any thread. */
 #ifndef DFX_MODELS_TOK_T5_H
 #define DFX_MODELS_TOK_T5_H
 
@@ -16,10 +17,11 @@
 
 typedef struct dfx_tok_t5 dfx_tok_t5;
 
-/* `dir` holds tokenizer.json (model.type Unigram), or spiece.model when that is not there. Of tokenizer.json, these are
- * followed and anything else is refused by name: normalizers null, Sequence, Precompiled, Strip, Replace of " {2,}";
- * pre-tokenizers WhitespaceSplit, Metaspace, Sequence. spiece.model: unigram without byte fallback; the <extra_id_N> are
- * appended (tokenizer_config.json extra_ids, 100 when it does not say). Both need the pieces <pad> and </s>.
+/* `dir` holds tokenizer.json (model.type Unigram), or spiece.model when that is not there. Of
+ * tokenizer.json, these are followed and anything else is refused by name: normalizers null,
+ * Sequence, Precompiled, Strip, Replace of " {2,}"; pre-tokenizers WhitespaceSplit, Metaspace,
+ * Sequence. spiece.model: unigram without byte fallback; the <extra_id_N> are appended
+ * (tokenizer_config.json extra_ids, 100 when it does not say). Both need the pieces <pad> and </s>.
  * Errors: DFX_E_IO, DFX_E_FORMAT, DFX_E_NOFIT. */
 dfx_status dfx_tok_t5_open(const char *dir, const dfx_sink *sink, dfx_tok_t5 **out);
 void dfx_tok_t5_close(dfx_tok_t5 *tok); /* NULL is fine */

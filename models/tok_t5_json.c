@@ -1,6 +1,7 @@
-/* Reading T5's tokenizer.json. The file describes a pipeline of named parts; those that T5 tokenizers are made of are
- * followed, any other is refused by name, since ignoring one would change ids in silence. post_processor, decoder,
- * truncation and padding are not read: the encoder adds the end token and the padding itself. */
+/* Reading T5's tokenizer.json. The file describes a pipeline of named parts; those that T5
+ * tokenizers are made of are followed, any other is refused by name, since ignoring one would
+ * change ids in silence. post_processor, decoder, truncation and padding are not read: the encoder
+ * adds the end token and the padding itself. */
 #include <stdio.h>
 #include <string.h>
 
@@ -77,16 +78,19 @@ static dfx_status read_strip(const reader *r, const json_t *obj) {
 static dfx_status read_replace(const reader *r, const json_t *obj) {
     dfx_t5_norm norm = {.kind = DFX_T5_NORM_COLLAPSE};
     const char *content;
-    const char *regex = json_string_value(json_object_get(json_object_get(obj, "pattern"), "Regex"));
+    const char *regex =
+        json_string_value(json_object_get(json_object_get(obj, "pattern"), "Regex"));
     if (!regex || strcmp(regex, " {2,}") != 0)
-        return dfx_fail(r->sink, DFX_E_FORMAT,
-                        "%s: normalizer Replace of \"%.64s\": only the pattern \" {2,}\" is supported",
-                        r->path, regex ? regex : "something that is no regular expression");
+        return dfx_fail(
+            r->sink, DFX_E_FORMAT,
+            "%s: normalizer Replace of \"%.64s\": only the pattern \" {2,}\" is supported", r->path,
+            regex ? regex : "something that is no regular expression");
     DFX_TRY(dfx_json_str(obj, r->path, "content", r->sink, &content));
     norm.fill_bytes = strlen(content);
     if (norm.fill_bytes > sizeof(norm.fill))
-        return dfx_fail(r->sink, DFX_E_FORMAT, "%s: normalizer Replace: content of %zu bytes, at most %zu",
-                        r->path, norm.fill_bytes, sizeof(norm.fill));
+        return dfx_fail(r->sink, DFX_E_FORMAT,
+                        "%s: normalizer Replace: content of %zu bytes, at most %zu", r->path,
+                        norm.fill_bytes, sizeof(norm.fill));
     memcpy(norm.fill, content, norm.fill_bytes);
     return dfx_tok_t5_add_norm(r->tok, r->path, norm, r->sink);
 }
@@ -111,13 +115,15 @@ static dfx_status read_parts(const reader *r, const json_t *obj, const char *wha
         json_t *list;
         DFX_TRY(dfx_json_array(obj, r->path, list_key, r->sink, &list));
         for (size_t i = 0; i < json_array_size(list); i++)
-            DFX_TRY(read_parts(r, json_array_get(list, i), what, list_key, parts, n_parts, depth + 1));
+            DFX_TRY(
+                read_parts(r, json_array_get(list, i), what, list_key, parts, n_parts, depth + 1));
         return DFX_OK;
     }
     for (size_t i = 0; i < n_parts; i++)
         if (strcmp(type, parts[i].type) == 0)
             return parts[i].read(r, obj);
-    return dfx_fail(r->sink, DFX_E_FORMAT, "%s: %s \"%.64s\" is not supported", r->path, what, type);
+    return dfx_fail(r->sink, DFX_E_FORMAT, "%s: %s \"%.64s\" is not supported", r->path, what,
+                    type);
 }
 
 static dfx_status read_whitespace_split(const reader *r, const json_t *obj) {
@@ -142,9 +148,10 @@ static dfx_status read_prepend(const reader *r, const json_t *obj, dfx_t5_prepen
             *out = (dfx_t5_prepend)i;
             return DFX_OK;
         }
-    return dfx_fail(r->sink, DFX_E_FORMAT,
-                    "%s: Metaspace: prepend_scheme \"%.64s\" with add_prefix_space %s is not supported",
-                    r->path, scheme, prefix ? "true" : "false");
+    return dfx_fail(
+        r->sink, DFX_E_FORMAT,
+        "%s: Metaspace: prepend_scheme \"%.64s\" with add_prefix_space %s is not supported",
+        r->path, scheme, prefix ? "true" : "false");
 }
 
 static dfx_status read_metaspace(const reader *r, const json_t *obj) {
@@ -153,7 +160,8 @@ static dfx_status read_metaspace(const reader *r, const json_t *obj) {
     DFX_TRY(dfx_json_str(obj, r->path, "replacement", r->sink, &mark));
     if (strcmp(mark, DFX_T5_WORD_MARK) != 0)
         return dfx_fail(r->sink, DFX_E_FORMAT,
-                        "%s: Metaspace: replacement \"%.64s\": only U+2581 is supported", r->path, mark);
+                        "%s: Metaspace: replacement \"%.64s\": only U+2581 is supported", r->path,
+                        mark);
     DFX_TRY(read_prepend(r, obj, &step.prepend));
     if (dfx_json_has(obj, "split"))
         DFX_TRY(dfx_json_bool(obj, r->path, "split", r->sink, &step.cut));
@@ -163,11 +171,11 @@ static dfx_status read_metaspace(const reader *r, const json_t *obj) {
 static dfx_status read_pipeline(const reader *r, const json_t *root) {
     static const part norms[] = {
         {"Precompiled", read_map}, {"Strip", read_strip}, {"Replace", read_replace}};
-    static const part splits[] = {
-        {"WhitespaceSplit", read_whitespace_split}, {"Metaspace", read_metaspace}};
+    static const part splits[] = {{"WhitespaceSplit", read_whitespace_split},
+                                  {"Metaspace", read_metaspace}};
     if (dfx_json_has(root, "normalizer"))
-        DFX_TRY(read_parts(r, json_object_get(root, "normalizer"), "normalizer", "normalizers", norms,
-                           DFX_COUNT(norms), 0));
+        DFX_TRY(read_parts(r, json_object_get(root, "normalizer"), "normalizer", "normalizers",
+                           norms, DFX_COUNT(norms), 0));
     if (dfx_json_has(root, "pre_tokenizer"))
         DFX_TRY(read_parts(r, json_object_get(root, "pre_tokenizer"), "pre-tokenizer",
                            "pretokenizers", splits, DFX_COUNT(splits), 0));
@@ -181,8 +189,8 @@ static dfx_status read_vocab(const reader *r, const json_t *model) {
         const json_t *entry = json_array_get(vocab, i);
         const json_t *piece = json_array_get(entry, 0), *score = json_array_get(entry, 1);
         if (!json_is_string(piece) || !json_is_number(score) || json_array_size(entry) != 2)
-            return dfx_fail(r->sink, DFX_E_FORMAT, "%s: vocab: entry %zu: wanted [\"piece\", score]",
-                            r->path, i);
+            return dfx_fail(r->sink, DFX_E_FORMAT,
+                            "%s: vocab: entry %zu: wanted [\"piece\", score]", r->path, i);
         DFX_TRY(dfx_tok_t5_add_piece(r->tok, r->path, json_string_value(piece),
                                      json_string_length(piece), json_number_value(score), true,
                                      r->sink));
@@ -198,16 +206,16 @@ static dfx_status read_model(const reader *r, const json_t *root) {
     DFX_TRY(dfx_json_object(root, r->path, "model", r->sink, &model));
     DFX_TRY(dfx_json_str(model, r->path, "type", r->sink, &type));
     if (strcmp(type, "Unigram") != 0)
-        return dfx_fail(r->sink, DFX_E_FORMAT, "%s: model.type \"%.64s\": T5's tokenizer is Unigram",
-                        r->path, type);
+        return dfx_fail(r->sink, DFX_E_FORMAT,
+                        "%s: model.type \"%.64s\": T5's tokenizer is Unigram", r->path, type);
     if (dfx_json_has(model, "byte_fallback"))
         DFX_TRY(dfx_json_bool(model, r->path, "byte_fallback", r->sink, &byte_fallback));
     if (byte_fallback)
         return dfx_fail(r->sink, DFX_E_FORMAT, "%s: model.byte_fallback true is not supported",
                         r->path);
     DFX_TRY(read_vocab(r, model));
-    DFX_TRY(dfx_json_int(model, r->path, "unk_id", 0, (int64_t)r->tok->n_pieces - 1, r->sink,
-                         &unk_id));
+    DFX_TRY(
+        dfx_json_int(model, r->path, "unk_id", 0, (int64_t)r->tok->n_pieces - 1, r->sink, &unk_id));
     r->tok->unk_id = (int32_t)unk_id;
     return DFX_OK;
 }
@@ -219,20 +227,21 @@ static dfx_status read_added_token(const reader *r, const json_t *entry, size_t 
     int64_t id;
     bool single_word = false, normalized = false;
     DFX_TRY(dfx_json_str(entry, r->path, "content", r->sink, &content));
-    DFX_TRY(dfx_json_int(entry, r->path, "id", 0, (int64_t)(r->tok->n_pieces + n_added) - 1, r->sink,
-                         &id));
+    DFX_TRY(dfx_json_int(entry, r->path, "id", 0, (int64_t)(r->tok->n_pieces + n_added) - 1,
+                         r->sink, &id));
     DFX_TRY(dfx_json_bool(entry, r->path, "lstrip", r->sink, &token.lstrip));
     DFX_TRY(dfx_json_bool(entry, r->path, "rstrip", r->sink, &token.rstrip));
     DFX_TRY(dfx_json_bool(entry, r->path, "single_word", r->sink, &single_word));
     DFX_TRY(dfx_json_bool(entry, r->path, "normalized", r->sink, &normalized));
     if (single_word || normalized)
-        return dfx_fail(r->sink, DFX_E_FORMAT, "%s: added token \"%.64s\": %s true is not supported",
-                        r->path, content, single_word ? "single_word" : "normalized");
+        return dfx_fail(r->sink, DFX_E_FORMAT,
+                        "%s: added token \"%.64s\": %s true is not supported", r->path, content,
+                        single_word ? "single_word" : "normalized");
     int32_t piece = dfx_piece_trie_find(&r->tok->pieces, content, strlen(content));
     if (piece >= 0 ? piece != id : (size_t)id < r->tok->n_pieces)
         return dfx_fail(r->sink, DFX_E_FORMAT,
-                        "%s: added token \"%.64s\" has id %d, which is another piece's", r->path, content,
-                        (int)id);
+                        "%s: added token \"%.64s\" has id %d, which is another piece's", r->path,
+                        content, (int)id);
     token.id = (int32_t)id;
     r->tok->n_ids = (size_t)id >= r->tok->n_ids ? (size_t)id + 1 : r->tok->n_ids;
     return dfx_added_tokens_add(&r->tok->added, r->path, content, strlen(content), token, r->sink);

@@ -1,5 +1,5 @@
-/* Inside of the T5 tokenizer: what its two readers (tok_t5_json.c, tok_t5_spiece.c) fill in, and the encoder (tok_t5.c)
- * and the segmenter (tok_t5_viterbi.c) read. */
+/* Inside of the T5 tokenizer: what its two readers (tok_t5_json.c, tok_t5_spiece.c) fill in, and
+ * the encoder (tok_t5.c) and the segmenter (tok_t5_viterbi.c) read. */
 #ifndef DFX_MODELS_TOK_T5_MODEL_H
 #define DFX_MODELS_TOK_T5_MODEL_H
 
@@ -60,8 +60,9 @@ dfx_status dfx_tok_t5_read_json(dfx_tok_t5 *tok, const char *path, const dfx_sin
 dfx_status dfx_tok_t5_read_spiece(dfx_tok_t5 *tok, const char *path, int n_extra_ids,
                                   const dfx_sink *sink);
 
-/* For the readers: the next piece, whose id is its turn. One that does not `match` has an id but no place in a text, and
- * its score does not count. Errors: DFX_E_FORMAT: score not finite; empty, too long or repeated piece. */
+/* For the readers: the next piece, whose id is its turn. One that does not `match` has an id but no
+ * place in a text, and its score does not count. Errors: DFX_E_FORMAT: score not finite; empty, too
+ * long or repeated piece. */
 dfx_status dfx_tok_t5_add_piece(dfx_tok_t5 *tok, const char *path, const char *piece, size_t bytes,
                                 double score, bool match, const dfx_sink *sink);
 dfx_status dfx_tok_t5_add_norm(dfx_tok_t5 *tok, const char *path, dfx_t5_norm norm,

@@ -1,10 +1,13 @@
-/* Reading T5's spiece.model, a sentencepiece ModelProto. Field numbers are from sentencepiece_model.proto:
+/* Reading T5's spiece.model, a sentencepiece ModelProto. Field numbers are from
+ * sentencepiece_model.proto:
  *   ModelProto      1 pieces, 2 trainer_spec, 3 normalizer_spec
  *   SentencePiece   1 piece, 2 score, 3 type
  *   TrainerSpec     3 model_type, 24 treat_whitespace_as_suffix, 35 byte_fallback
- *   NormalizerSpec  2 precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5 escape_whitespaces
- * The result is the pipeline that tokenizer.json of the same model spells out, so both files give the same ids. Pieces
- * that are not ordinary never match inside a text; control, unknown and user-defined ones are added tokens. */
+ *   NormalizerSpec  2 precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5
+ *   escape_whitespaces
+ * The result is the pipeline that tokenizer.json of the same model spells out, so both files give
+ * the same ids. Pieces that are not ordinary never match inside a text; control, unknown and
+ * user-defined ones are added tokens. */
 #include <stdio.h>
 #include <string.h>
 
@@ -42,8 +45,9 @@ static dfx_status add_piece(const reader *r, dfx_pb text, float score, uint64_t 
     const char *piece = (const char *)text.at;
     size_t bytes = (size_t)(text.end - text.at);
     if (type < NORMAL || type > UNUSED)
-        return dfx_fail(r->sink, DFX_E_FORMAT, "%s: piece %d is of type %llu, which is not supported%s",
-                        r->path, (int)id, (unsigned long long)type,
+        return dfx_fail(r->sink, DFX_E_FORMAT,
+                        "%s: piece %d is of type %llu, which is not supported%s", r->path, (int)id,
+                        (unsigned long long)type,
                         type == BYTE ? " (a model with byte fallback)" : "");
     DFX_TRY(dfx_tok_t5_add_piece(r->tok, r->path, piece, bytes, score, type == NORMAL, r->sink));
     if (type == UNKNOWN) {
@@ -84,8 +88,8 @@ static dfx_status want_value(const reader *r, const dfx_pb_field *field, const c
                              uint64_t wanted) {
     DFX_TRY(want_type(r, field, DFX_PB_VARINT, what));
     if (field->value != wanted)
-        return dfx_fail(r->sink, DFX_E_FORMAT, "%s: %s is %llu; only %llu is supported", r->path, what,
-                        (unsigned long long)field->value, (unsigned long long)wanted);
+        return dfx_fail(r->sink, DFX_E_FORMAT, "%s: %s is %llu; only %llu is supported", r->path,
+                        what, (unsigned long long)field->value, (unsigned long long)wanted);
     return DFX_OK;
 }
 
@@ -143,8 +147,8 @@ static dfx_status read_model(const reader *r, dfx_pb msg) {
                                     : read_normalizer_spec(r, field.bytes));
     }
     if (r->tok->unk_id < 0)
-        return dfx_fail(r->sink, DFX_E_FORMAT, "%s: none of its %zu pieces is the unknown token", r->path,
-                        r->tok->n_pieces);
+        return dfx_fail(r->sink, DFX_E_FORMAT, "%s: none of its %zu pieces is the unknown token",
+                        r->path, r->tok->n_pieces);
     return DFX_OK;
 }
 
@@ -164,13 +168,15 @@ static dfx_status add_pipeline(const reader *r) {
                             .fill = DFX_T5_WORD_MARK,
                             .fill_bytes = strlen(DFX_T5_WORD_MARK)};
     if (r->tok->has_map)
-        DFX_TRY(dfx_tok_t5_add_norm(r->tok, r->path, (dfx_t5_norm){.kind = DFX_T5_NORM_MAP}, r->sink));
-    DFX_TRY(dfx_tok_t5_add_norm(
-        r->tok, r->path, (dfx_t5_norm){.kind = DFX_T5_NORM_STRIP, .right = true}, r->sink));
+        DFX_TRY(
+            dfx_tok_t5_add_norm(r->tok, r->path, (dfx_t5_norm){.kind = DFX_T5_NORM_MAP}, r->sink));
+    DFX_TRY(dfx_tok_t5_add_norm(r->tok, r->path,
+                                (dfx_t5_norm){.kind = DFX_T5_NORM_STRIP, .right = true}, r->sink));
     DFX_TRY(dfx_tok_t5_add_norm(r->tok, r->path, collapse, r->sink));
     return dfx_tok_t5_add_split(
         r->tok, r->path,
-        (dfx_t5_split){.kind = DFX_T5_SPLIT_METASPACE, .prepend = DFX_T5_FIRST, .cut = true}, r->sink);
+        (dfx_t5_split){.kind = DFX_T5_SPLIT_METASPACE, .prepend = DFX_T5_FIRST, .cut = true},
+        r->sink);
 }
 
 dfx_status dfx_tok_t5_read_spiece(dfx_tok_t5 *tok, const char *path, int n_extra_ids,

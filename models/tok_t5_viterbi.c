@@ -1,6 +1,7 @@
-/* Viterbi over the bytes of one part of a text: the best-scored path to each place, extended by every piece that begins
- * there, or by one unknown character where no piece is exactly that character. Scores add up in double, left to right,
- * and only a strictly better path replaces another: with that, ties fall as in the Python library. */
+/* Viterbi over the bytes of one part of a text: the best-scored path to each place, extended by
+ * every piece that begins there, or by one unknown character where no piece is exactly that
+ * character. Scores add up in double, left to right, and only a strictly better path replaces
+ * another: with that, ties fall as in the Python library. */
 #include "core/sink.h"
 #include "models/tok_t5_model.h"
 #include "models/unicode.h"

@@ -9,7 +9,8 @@
 
 #include "core/mem.h"
 
-/* A longer prompt is refused (DFX_E_USAGE); anything shorter is tokenised in full, whatever max_len is. */
+/* A longer prompt is refused (DFX_E_USAGE); anything shorter is tokenised in full, whatever max_len
+ * is. */
 enum { DFX_TOKENIZER_BYTES_MAX = 4 << 20 };
 
 typedef struct dfx_tokens {

@@ -1,6 +1,7 @@
-/* Decoding and classes are small; NFC is split so that no step is worse than linear: libutf8proc decomposes one
- * character at a time and composes, the canonical ordering in between is a counting sort of ours (the library's
- * own is quadratic in the length of a run of combining marks, and a prompt may be one such run). */
+/* Decoding and classes are small; NFC is split so that no step is worse than linear: libutf8proc
+ * decomposes one character at a time and composes, the canonical ordering in between is a counting
+ * sort of ours (the library's own is quadratic in the length of a run of combining marks, and a
+ * prompt may be one such run). */
 #include "models/unicode.h"
 
 #include <string.h>
@@ -33,7 +34,8 @@ size_t dfx_utf8_next(const char *text, size_t bytes, int32_t *code) {
     *code = s[0];
     if (s[0] < 0x80)
         return 1;
-    /* the first continuation byte is bounded tighter where overlong forms, surrogates or too large values start */
+    /* the first continuation byte is bounded tighter where overlong forms, surrogates or too large
+     * values start */
     size_t more = s[0] < 0xE0 ? 1 : s[0] < 0xF0 ? 2 : 3;
     unsigned char low = s[0] == 0xE0 ? 0xA0 : s[0] == 0xF0 ? 0x90 : 0x80;
     unsigned char high = s[0] == 0xED ? 0x9F : s[0] == 0xF4 ? 0x8F : 0xBF;

@@ -69,8 +69,8 @@ static void decode_base64(const char *text, pb_writer *out) {
 
 static void add_normalizer_spec(pb_writer *model, const json_t *root) {
     pb_writer spec = {0}, map = {0};
-    const json_t *first = json_array_get(
-        json_object_get(json_object_get(root, "normalizer"), "normalizers"), 0);
+    const json_t *first =
+        json_array_get(json_object_get(json_object_get(root, "normalizer"), "normalizers"), 0);
     const char *base64 = json_string_value(json_object_get(first, "precompiled_charsmap"));
     pb_bytes(&spec, 1, "nmt_nfkc", 8);
     if (base64)

@@ -19,8 +19,8 @@ void pb_bytes(pb_writer *msg, unsigned field, const void *data, size_t bytes);
 /* A SentencePiece in field 1; type 0 leaves it out (NORMAL). */
 void pb_piece(pb_writer *model, const char *text, size_t bytes, float score, unsigned type);
 
-/* Write dir/spiece.model with the first `n_max` pieces of a tokenizer.json, <pad> and </s> as control pieces, <unk> as
- * the unknown one, and its precompiled map, if any. */
+/* Write dir/spiece.model with the first `n_max` pieces of a tokenizer.json, <pad> and </s> as
+ * control pieces, <unk> as the unknown one, and its precompiled map, if any. */
 void spiece_from_json(const tmpdir *dir, const char *json_path, size_t n_max);
 
 #endif

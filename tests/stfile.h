@@ -1,5 +1,5 @@
-/* Writes safetensors files for tests, right or wrong: the header is whatever the test says. And opens them,
- * with what every test of a refusal wants to know. */
+/* Writes safetensors files for tests, right or wrong: the header is whatever the test says. And
+ * opens them, with what every test of a refusal wants to know. */
 #ifndef DFX_TESTS_STFILE_H
 #define DFX_TESTS_STFILE_H
 
@@ -18,7 +18,8 @@ void stfile_write(const tmpdir *dir, const char *name, const char *header, const
 extern const char stfile_name[];
 dfx_status stfile_open(tmpdir *dir, dfx_tensors **set);
 
-/* It is refused as a bad format, with one sentence that holds its name and `words`; no byte stays allocated. */
+/* It is refused as a bad format, with one sentence that holds its name and `words`; no byte stays
+ * allocated. */
 void stfile_rejects(tmpdir *dir, const char *words);
 void stfile_rejects_header(tmpdir *dir, const char *header, size_t data_bytes, const char *words);
 

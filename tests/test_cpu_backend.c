@@ -1,4 +1,5 @@
-/* The device contract of the CPU backend: memory, scratch, refusals, cancelling. What ops compute is tested elsewhere. */
+/* The device contract of the CPU backend: memory, scratch, refusals, cancelling. What ops compute
+ * is tested elsewhere. */
 #include "tests/cpu_rig.h"
 
 #include <string.h>

@@ -6,7 +6,6 @@
 #include "tests/cpu_rig.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { B = 1, GATE = 2, R = 4, IN_PLACE = 8 };

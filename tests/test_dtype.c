@@ -1,6 +1,6 @@
-/* Number types: names and conversion. Expected bit patterns are those of the type definitions (IEEE 754,
- * OCP 8-bit floating point), worked by hand; the rounding of every type is checked against a search for
- * the nearest representable value, which shares nothing with the code under test. */
+/* Number types: names and conversion. Expected bit patterns are those of the type definitions (IEEE
+ * 754, OCP 8-bit floating point), worked by hand or through ldexp; rounding is checked at, just
+ * below and just above the middle of every two neighbours. */
 #include "tests/tmpdir.h"
 
 #include <math.h>
@@ -136,8 +136,8 @@ static void every_pattern_of_the_small_floats_survives_the_way_back(void **state
     }
 }
 
-/* Between each pair of neighbours: just below, at and just above the middle. The middle goes to the even
- * pattern. `n` positive finite patterns 0..n-1 rise with their value. */
+/* Between each pair of neighbours: just below, at and just above the middle. The middle goes to the
+ * even pattern. `n` positive finite patterns 0..n-1 rise with their value. */
 #define CHECK_ROUNDING(n, widen, narrow)                                              \
     for (uint32_t b = 0; b + 1 < (n); b++) {                                          \
         float low = widen(b), high = widen(b + 1), middle = low + (high - low) / 2;   \

@@ -1,4 +1,4 @@
-/* Files and JSON: reading, what is refused and how it is told, and that a write leaves all or nothing. */
+/* Files and JSON: reading, what is refused and how it is told; writing is all or nothing. */
 #include "tests/tmpdir.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* The pull reader on exact heap buffers, so that a sanitizer sees any byte read or written outside. */
+/* The pull reader on exact heap buffers, where a sanitizer sees any byte touched outside. */
 #include "tests/tmpdir.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* safetensors files: what is accepted reads back bit for bit; sizes, offsets and shapes that do not fit the
- * data are refused at open with one sentence. JSON of the header: test_safetensors_header.c. */
+/* safetensors files: what is accepted reads back bit for bit; sizes, offsets and shapes that do not
+ * fit the data are refused at open with one sentence. JSON of the header:
+ * test_safetensors_header.c. */
 #include "tests/stfile.h"
 
 #include <stdio.h>

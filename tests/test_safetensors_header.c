@@ -1,4 +1,4 @@
-/* The JSON header of safetensors files: keys, names, numbers, padding, metadata, and a very long one. */
+/* The JSON header of safetensors files: keys, names, numbers, padding, metadata, great length. */
 #include "tests/stfile.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* The weights of a folder: which files are taken, and every way in which index and shards can disagree. */
+/* The weights of a folder: which files are taken, and how index and shards can disagree. */
 #include "tests/stfile.h"
 
 #include <stdio.h>
@@ -49,10 +49,12 @@ static void write_shards(const tmpdir *dir) {
 }
 
 static void write_index(const tmpdir *dir, const char *weight_map) {
-    char text[2000];
-    snprintf(text, sizeof(text), "{\"metadata\":{\"total_size\":12},\"weight_map\":%s}",
-             weight_map);
+    static const char form[] = "{\"metadata\":{\"total_size\":12},\"weight_map\":%s}";
+    char *text = malloc(sizeof(form) + strlen(weight_map));
+    assert_non_null(text);
+    sprintf(text, form, weight_map);
     tmpdir_write_text(dir, index_name, text);
+    free(text);
 }
 
 static const char right_map[] = "{\"a\":\"m-00001-of-00003.safetensors\","
@@ -100,16 +102,12 @@ static void shards_missing_are_all_named_before_any_is_read(void **state) {
 
 static void shards_missing_in_great_number_are_counted(void **state) {
     tmpdir *dir = *state;
-    char map[2000] = "{";
+    char map[4000] = "{";
     for (int i = 0; i < 60; i++)
         sprintf(map + strlen(map), "%s\"t%02d\":\"shard-with-a-long-name-%02d\"", i ? "," : "", i,
                 i);
     strcat(map, "}");
-    char *text = malloc(3000);
-    assert_non_null(text);
-    sprintf(text, "{\"weight_map\":%s}", map);
-    tmpdir_write_text(dir, index_name, text);
-    free(text);
+    write_index(dir, map);
     rejects(dir, "60 shards are missing from the folder: shard-with-a-long-name-00, ");
     said_error(&dir->log, " more; fetch them");
 }

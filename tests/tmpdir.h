@@ -1,15 +1,17 @@
-/* What tests of files share: a folder that is removed afterwards, and a sink that keeps what it is told.
+/* What tests of files share: a folder that is removed afterwards, and a sink that
+ * keeps what it is told.
  *
  *     static void file_is_missing_fails(void **state) {
  *         tmpdir *dir = *state;
  *         char path[TMPDIR_PATH];
- *         assert_int_equal(dfx_file_open(tmpdir_join(dir, "none", path), &dir->log.sink, &file), DFX_E_IO);
+ *         tmpdir_join(dir, "none", path);
+ *         assert_int_equal(dfx_file_open(path, &dir->log.sink, &file), DFX_E_IO);
  *         said_error(&dir->log, "none");
  *     }
  *     cmocka_unit_test_setup_teardown(file_is_missing_fails, tmpdir_setup, tmpdir_teardown)
  *
- * Nothing here allocates through core/mem.h, so held bytes and injected faults are those of the code under
- * test alone. The helpers fail the running test when the system does not do what they need. */
+ * Nothing here allocates through core/mem.h, so held bytes and injected faults are those of the
+ * code under test alone. The helpers fail the running test when the system lets them down. */
 #ifndef DFX_TESTS_TMPDIR_H
 #define DFX_TESTS_TMPDIR_H
 
@@ -45,7 +47,7 @@ void recorder_clear(recorder *log);
 size_t recorder_count(const recorder *log, dfx_level level);
 bool recorder_has(const recorder *log, dfx_level level, const char *words);
 
-/* The test fails, showing what was said, unless there is exactly one error and `words` are in it. */
+/* The test fails, showing what was said, unless there is exactly one error, with `words` in it. */
 void said_error(const recorder *log, const char *words);
 /* The test fails, showing what was said, unless some message of this level holds `words`. */
 void said_words(const recorder *log, dfx_level level, const char *words);

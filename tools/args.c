@@ -48,7 +48,7 @@ static int distance(const char *a, size_t a_len, const char *b, size_t b_len) {
 /* The option that was probably meant, or NULL. */
 static const dfx_args_option *nearest(const dfx_args *args, const char *name, size_t len) {
     const dfx_args_option *best = NULL;
-    int best_distance = len < 5 ? 2 : 3; /* fewer changes than this */
+    int best_distance = len < 4 ? 2 : 3; /* fewer changes than this */
     for (int i = 0; i < args->n_options; i++) {
         const char *candidate = args->options[i].name;
         size_t candidate_len = strlen(candidate);
@@ -290,13 +290,13 @@ static char lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
 
-/* The number of bytes in a unit: "k", "kib", "kb" and so on in any case; 0 for anything else. */
+/* The number of bytes in a unit: none, "k", "kib", "kb" and so on in any case; 0 for anything else. */
 static double unit_bytes(const char *unit) {
     static const char letters[] = "kmgt";
     const char *letter = *unit ? strchr(letters, lower(*unit)) : NULL;
     double bytes = 1;
     if (!letter)
-        return 0;
+        return *unit ? 0 : 1;
     bool binary = !unit[1] || (lower(unit[1]) == 'i' && lower(unit[2]) == 'b' && !unit[3]);
     if (!binary && !(lower(unit[1]) == 'b' && !unit[2]))
         return 0;
@@ -315,8 +315,8 @@ bool dfx_args_bytes(dfx_args *args, int which, uint64_t *out) {
     double bytes = decimal(text, unit, &number) ? number * unit_bytes(unit) : 0;
     if (!(bytes >= min && bytes <= max))
         return mistake(args,
-                       "--%s: wanted a size from 1M to 1024T with its unit, such as 12G, 12GiB, "
-                       "4096M or 12GB, found \"%s\"",
+                       "--%s: wanted a size from 1M to 1024T such as 12G, 12GiB, 4096M or "
+                       "12GB, found \"%s\"",
                        args->options[which].name, text);
     *out = (uint64_t)bytes;
     return true;

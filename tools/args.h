@@ -50,7 +50,7 @@ bool dfx_args_real(dfx_args *args, int which, double min, double max, float *out
 bool dfx_args_seed(dfx_args *args, int which, bool *given, uint64_t *out);
 /* "1024x768", each side within the bounds. */
 bool dfx_args_extent(dfx_args *args, int which, int min, int max, int *width, int *height);
-/* "12G" and "12GiB" are 12 * 2^30, "12GB" is 12 * 10^9; K, M, G, T; "1.5G"; never without a unit. */
+/* "12G" and "12GiB" are 12 * 2^30, "12GB" is 12 * 10^9; K, M, G, T; "1.5G"; a bare number is bytes. */
 bool dfx_args_bytes(dfx_args *args, int which, uint64_t *out);
 /* The index of the value in a list that ends with NULL. */
 bool dfx_args_choice(dfx_args *args, int which, const char *const *choices, int *out);

@@ -254,6 +254,8 @@ static dfx_status make_picture(const generate_settings *settings, dfx_model *mod
     if (dfx_signals_interrupted())
         return dfx_console_fail(at->console, DFX_E_CANCELLED, "interrupted");
     dfx_status status = dfx_generate(model, request, &image);
+    if (status == DFX_E_CANCELLED) /* the library stops silently: we are the ones who asked */
+        return dfx_console_fail(at->console, status, "interrupted");
     if (status != DFX_OK)
         return status;
     status = dfx_output_write(&settings->output, at->console, &image);
@@ -293,9 +295,10 @@ static dfx_status make_pictures(const generate_settings *settings, dfx_console *
     dfx_console_say(console, DFX_DEBUG, "%s: %s, %s parameters, %s, on %s", info.name, info.kind,
                     dfx_report_count(info.n_parameters, parameters),
                     dfx_report_bytes(info.weight_bytes, weights), info.device);
-    if (!settings->has_seed)
-        dfx_console_say(console, DFX_INFO, "seed %" PRIu64, settings->seed);
     make_request(settings, model, &info, &at, &request);
+    status = dfx_request_check(model, &request);
+    if (status == DFX_OK && !settings->has_seed)
+        dfx_console_say(console, DFX_INFO, "seed %" PRIu64, settings->seed);
     for (; status == DFX_OK && at.picture < settings->n_pictures; at.picture++) {
         request.seed = settings->seed + (uint64_t)at.picture;
         status = make_picture(settings, model, &info, &request, &at);

@@ -1,7 +1,8 @@
 /* Standard error: messages of the library and of the program, and the progress between them.
  *
  * On a terminal, progress is one line that is rewritten with \r and wiped before a message; elsewhere it is a plain
- * line at the end of each stage, and one every ten seconds of a long one. Any thread may speak. */
+ * line at the end of each stage (of loading, when it took a second), and one every ten seconds of a long stage. Any
+ * thread may speak. */
 #ifndef DFX_TOOLS_CONSOLE_H
 #define DFX_TOOLS_CONSOLE_H
 

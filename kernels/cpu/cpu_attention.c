@@ -1,8 +1,9 @@
 /* ATTENTION on the CPU: one index is one head and a block of queries.
  *
  * The block's scores against all keys that any of its queries may see are made by sgemm in worker scratch
- * [BLOCK_QUERIES, Tk], turned into exponentials row by row, and multiplied with V by sgemm straight into y; each row of y
- * is divided by its sum at the end. Nothing of size Tq x Tk is ever held. Heads are strided views of q, k, v and y. */
+ * [BLOCK_QUERIES, Tk], turned into exponentials row by row, and multiplied with V by sgemm straight into y; each row of
+ * y is divided by its sum at the end. Nothing of size Tq x Tk is ever held. Heads are strided views of q, k, v
+ * and y. */
 #include "kernels/cpu/cpu_internal.h"
 
 #include <cblas.h>

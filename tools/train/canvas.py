@@ -1,11 +1,13 @@
-"""What painters share: the picture's coordinates, edges of one pixel, and laying a colour over a picture."""
+"""What painters share: the picture's coordinates, edges of one pixel, and laying a colour over a
+picture."""
 import numpy as np
 import torch
 from torch import Tensor
 
 
 class Canvas:
-    """A square of size x size pixels. X [1, 1, size] and Y [1, size, 1] are pixel centres in picture sides."""
+    """A square of size x size pixels. X [1, 1, size] and Y [1, size, 1] are pixel centres in
+    picture sides."""
 
     def __init__(self, size: int, device: torch.device | str) -> None:
         self.size, self.device = size, device
@@ -23,7 +25,8 @@ class Canvas:
 
 
 def over(img: Tensor, alpha: Tensor, colour: Tensor) -> Tensor:
-    """img [n, 3, h, w] with a colour ([n, 3] or [n, 3, h, w]) laid over it as far as alpha ([n, h, w]) says."""
+    """img [n, 3, h, w] with a colour ([n, 3] or [n, 3, h, w]) laid over it as far as alpha ([n, h,
+    w]) says."""
     if colour.dim() == 2:
         colour = colour[..., None, None]
     return img + alpha[:, None] * (colour - img)

@@ -1,12 +1,14 @@
-"""What a picture is called: requests (which of a scene's attributes are named) and the English grammar that words them.
+"""What a picture is called: requests (which of a scene's attributes are named) and the English
+grammar that words them.
 
 A request is what the judge checks a picture against:
 
     {"objects": [{"kind": 0..5, "colour": 0..7 or None, "size": 0..1 or None, "place": 0..2 or None}, ...],
      "ground": 0..3 or None, "sky": 0..2 or None, "orb": bool, and if orb "sky_of_orb": 0..2}
 
-None where the caption leaves it open. Everything comes from the random.Random handed in: one seed, one caption. The order
-and number of its draws are part of that promise, also where there is only one thing to choose from.
+None where the caption leaves it open. Everything comes from the random.Random handed in: one seed,
+one caption. The order and number of its draws are part of that promise, also where there is only
+one thing to choose from.
 """
 from random import Random
 from typing import NamedTuple
@@ -71,7 +73,8 @@ EVERYTHING = Naming(1, 1, 1, 1, 1, 1)
 
 
 def make_request(s: Scenes, i: int, r: Random, naming: Naming = USUAL) -> dict:
-    """Which attributes of scene i a caption will name. A sun or moon that is not there is never named."""
+    """Which attributes of scene i a caption will name. A sun or moon that is not there is never
+    named."""
     def maybe(value, probability: float):
         return int(value) if r.random() < probability else None
 

@@ -1,4 +1,5 @@
-"""Training data: scenes with several captions each, made by a pool of processes; pictures in several sizes.
+"""Training data: scenes with several captions each, made by a pool of processes; pictures in
+several sizes.
 
 To be called before the GPU is first used: the pool's processes are forks.
 """

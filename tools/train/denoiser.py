@@ -20,14 +20,16 @@ class Denoiser(nn.Module):
 
     def forward(self, x: Tensor, sigma: Tensor, clip: Tensor, t5: Tensor,
                 rope: tuple[Tensor, Tensor]) -> Tensor:
-        """x [B, Ti, 64], sigma [B], ids clip [B, <= 77] and t5 [B, Tt] -> velocity [B, Ti, 64] float32."""
+        """x [B, Ti, 64], sigma [B], ids clip [B, <= 77] and t5 [B, Tt] -> velocity [B, Ti, 64]
+        float32."""
         text, pooled = self.text_encoder_2(t5), self.text_encoder(clip)
         return self.transformer(x, text, pooled, sigma, rope).float()
 
 
 def padded_ids(tokenizers: Tokenizers, captions: list[str],
                device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids clip [B, 77] and t5 [B, 64]. Captions are of the grammar's words; "" is the empty caption."""
+    """Ids clip [B, 77] and t5 [B, 64]. Captions are of the grammar's words; "" is the empty
+    caption."""
     pairs = [tokenizers(c) for c in captions]
     clip = torch.full((len(pairs), CLIP_LENGTH), tokenizers.eos)
     t5 = torch.full((len(pairs), T5_LENGTH), T5_PAD_ID)

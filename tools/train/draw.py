@@ -1,7 +1,8 @@
 """The renderer: scenes to pictures, in batches, on any torch device.
 
-Shapes are signed distances in units of the picture's side (y grows downwards), laid over one another from back to front with
-edges of one pixel. Letters of shapes: n scenes, h = w = size pixels.
+Shapes are signed distances in units of the picture's side (y grows downwards), laid over one
+another from back to front with edges of one pixel. Letters of shapes: n scenes, h = w = size
+pixels.
 """
 from typing import Callable
 
@@ -152,7 +153,8 @@ class _Drawing:
         self._put(self.canvas.cover(y[:, None, :] - self.Y) * px(self._value("hills")), haze)
 
     def _paint_ground(self) -> None:
-        """A gentle curve (level at sea) with a fold of dunes or drifts, or with waves. Sets self.ground_y [n, w]."""
+        """A gentle curve (level at sea) with a fold of dunes or drifts, or with waves. Sets
+        self.ground_y [n, w]."""
         cover, x = self.canvas.cover, self.canvas.line[None]
         phase, frequency = self._value("phase"), self._value("frequency")
         height = self._value("wave_height") * (1 - self.sea * .97)
@@ -199,7 +201,8 @@ class _Drawing:
                     px(scale[rows, k]), colour[rows, k], self.tint[rows], self.night[rows]))
 
     def _paint_footing(self, x: Tensor, y: Tensor, half_width: Tensor, stands: Tensor) -> None:
-        """A shadow under each thing, at sea an island with its surf. x, y, half_width, stands [n]."""
+        """A shadow under each thing, at sea an island with its surf. x, y, half_width, stands
+        [n]."""
         cover, at_sea = self.canvas.cover, px(stands * self.sea)
         height = .020 + .17 * half_width
         island = self._ellipse(x, y + .004, half_width * 1.35, height)

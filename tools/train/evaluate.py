@@ -3,8 +3,8 @@
     python3 tools/train/evaluate.py --binary ./dfx-edge --model models/scenes [--steps 16] [--limit N] [--jobs N]
     python3 tools/train/evaluate.py --images DIR        judges pictures that are there already: DIR/SEED.png
 
-Draws each caption of captions.json with its seed, lets the judge look at the picture, and prints the rates beside those that
-diffusers reached with the bundled model.
+Draws each caption of captions.json with its seed, lets the judge look at the picture, and prints
+the rates beside those that diffusers reached with the bundled model.
 """
 import argparse
 import json
@@ -62,7 +62,8 @@ def marks_of(job: Job) -> dict[str, bool]:
 
 
 def table(rates: dict[str, dict], steps: int, name: str) -> str:
-    """Rates in per cent as a Markdown table, beside diffusers' where they are known for that many steps."""
+    """Rates in per cent as a Markdown table, beside diffusers' where they are known for that many
+    steps."""
     known = DIFFUSERS.get(steps)
     head = f"| attribute | asked | {name} |" + (" diffusers |" if known else "")
     lines = [head, "| --- | ---: | ---: |" + (" ---: |" if known else "")]

@@ -1,9 +1,10 @@
 """The diffusion transformer of FLUX.1 at the bundled model's size.
 
-Parameters bear diffusers' names, so state_dict() is what is exported. Letters of shapes: B pictures, Tt text tokens, Ti image
-tokens (2x2 latents each), T = Tt + Ti with text first, D width, H heads, E head size. Facts that are easy to get wrong:
-AdaLayerNormZero's six parts are shift, scale, gate of attention, then of the MLP; the last norm's two are scale, then shift;
-rotary pairs are neighbours (2i, 2i + 1).
+Parameters bear diffusers' names, so state_dict() is what is exported. Letters of shapes: B
+pictures, Tt text tokens, Ti image tokens (2x2 latents each), T = Tt + Ti with text first, D width,
+H heads, E head size. Facts that are easy to get wrong: AdaLayerNormZero's six parts are shift,
+scale, gate of attention, then of the MLP; the last norm's two are scale, then shift; rotary pairs
+are neighbours (2i, 2i + 1).
 """
 import math
 
@@ -50,8 +51,8 @@ def _rotate(x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
 
 
 class Flux(nn.Module):
-    """x [B, Ti, 64] noisy tokens, text [B, Tt, 128], pooled [B, 64], sigma [B] in 0..1, rope of rope_table()
-    -> velocity [B, Ti, 64]."""
+    """x [B, Ti, 64] noisy tokens, text [B, Tt, 128], pooled [B, 64], sigma [B] in 0..1, rope of
+    rope_table() -> velocity [B, Ti, 64]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +67,8 @@ class Flux(nn.Module):
         self._init()
 
     def _init(self) -> None:
-        """As in DiT: modulations and the last layer start at zero, so each block starts as the identity."""
+        """As in DiT: modulations and the last layer start at zero, so each block starts as the
+        identity."""
         for m in self.modules():
             if isinstance(m, nn.Linear):
                 nn.init.xavier_uniform_(m.weight)
@@ -152,7 +154,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, rope: tuple[Tensor, Tensor]) -> Ten
 
 
 class _Attention(nn.Module):
-    """Queries, keys and values of one stream; in a double block also those of the text, and both ways out."""
+    """Queries, keys and values of one stream; in a double block also those of the text, and both
+    ways out."""
 
     def __init__(self, joint: bool) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Does a picture match its caption? Decided from the pixels alone, by segmenting colours and measuring shapes (numpy only).
+"""Does a picture match its caption? Decided from the pixels alone, by segmenting colours and
+measuring shapes (numpy only).
 
     seen = look(rgb)               rgb uint8 [256, 256, 3]; what is in it: sky, ground, sun or moon, things
     marks = judge(seen, request)   attribute -> True or False, for each attribute that the request (caption.py) names
@@ -30,7 +31,8 @@ Runs = list[tuple[int, int, int]]    # (row, first column, end column) of a regi
 # Seeing
 
 def look(rgb: np.ndarray) -> dict:
-    """What is in a picture. rgb uint8 [256, 256, 3]. things: dicts with kind, colour, size, place, the largest first."""
+    """What is in a picture. rgb uint8 [256, 256, 3]. things: dicts with kind, colour, size, place,
+    the largest first."""
     picture = rgb.astype(np.float32) / 255
     hue, saturation, value = _hsv(picture)
     sky = _sky(picture)
@@ -72,7 +74,8 @@ def _ground(picture: np.ndarray, sky: int) -> int:
 
 
 def _has_orb(upper: np.ndarray, sky: int, free: np.ndarray) -> bool:
-    """A round patch of warm light in the sky. upper [150, 256, 3]; free [150, 256]: where no thing is."""
+    """A round patch of warm light in the sky. upper [150, 256, 3]; free [150, 256]: where no thing
+    is."""
     r, g, b = upper[..., 0], upper[..., 1], upper[..., 2]
     if sky == NIGHT:
         light = (r > .80) & (g > .76) & (b > .52)
@@ -120,7 +123,8 @@ def _is_part_of(m: dict, larger: dict) -> bool:
 
 
 def _dilate(mask: np.ndarray) -> np.ndarray:
-    """Grown by one pixel, so that a thing's parts (roof and wall, faces of a cube) hang together."""
+    """Grown by one pixel, so that a thing's parts (roof and wall, faces of a cube) hang
+    together."""
     rows = mask.copy()
     rows[1:] |= mask[:-1]
     rows[:-1] |= mask[1:]
@@ -131,7 +135,8 @@ def _dilate(mask: np.ndarray) -> np.ndarray:
 
 
 def _regions(mask: np.ndarray) -> list[Runs]:
-    """Connected regions (8-neighbourhood) of a boolean picture [h, w]; runs of pixels joined by union-find."""
+    """Connected regions (8-neighbourhood) of a boolean picture [h, w]; runs of pixels joined by
+    union-find."""
     parent: list[int] = []
     runs: Runs = []
 
@@ -184,7 +189,8 @@ def _shape(runs: Runs) -> dict:
 
 
 def _kind(m: dict) -> int:
-    """By outline: place and taper tell balloons, flatness mushroom caps, the waist houses from trees, flat ends cubes."""
+    """By outline: place and taper tell balloons, flatness mushroom caps, the waist houses from
+    trees, flat ends cubes."""
     if m["y1"] < 148 and m["aspect"] < 1.05 and m["bottom"] < .62:
         return BALLOON
     if m["aspect"] > 1.42:    # a cap is about twice as wide as high
@@ -201,7 +207,8 @@ def _kind(m: dict) -> int:
 # Judging
 
 def judge(seen: dict, request: dict) -> dict[str, bool]:
-    """Marks of a picture. Requested objects are matched to seen things in the way that gives the most marks."""
+    """Marks of a picture. Requested objects are matched to seen things in the way that gives the
+    most marks."""
     marks = {}
     if request["sky"] is not None:
         marks["sky"] = seen["sky"] == request["sky"]
@@ -231,8 +238,8 @@ def _object_marks(o: dict, thing: dict | None) -> dict[str, bool]:
 
 
 def rates(all_marks: list[dict[str, bool]]) -> dict[str, dict]:
-    """{attribute: {"rate": share right, "n": how often asked}}; "whole": pictures with every mark right,
-    "whole_without_count": those with every mark right but perhaps the number of things."""
+    """{attribute: {"rate": share right, "n": how often asked}}; "whole": pictures with every mark
+    right, "whole_without_count": those with every mark right but perhaps the number of things."""
     totals: dict[str, list[bool]] = {}
     for marks in all_marks:
         for name, ok in marks.items():

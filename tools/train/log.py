@@ -18,7 +18,8 @@ class Log:
             f.write(line + "\n")
 
     def due(self, every: float = 15.) -> bool:
-        """True when that many seconds have passed since it last was: for progress within a stage."""
+        """True when that many seconds have passed since it last was: for progress within a
+        stage."""
         now = time.monotonic()
         if now - self._last < every:
             return False

@@ -1,7 +1,8 @@
 """Training in bfloat16 with float32 master weights, their running mean, and AdamW or Muon.
 
-The model computes in bfloat16. Here are its master weights, to which the steps go, and the mean over the last steps, which is
-what a stage leaves behind. Muon (momentum, made orthogonal) moves the hidden matrices if asked; AdamW the rest.
+The model computes in bfloat16. Here are its master weights, to which the steps go, and the mean
+over the last steps, which is what a stage leaves behind. Muon (momentum, made orthogonal) moves the
+hidden matrices if asked; AdamW the rest.
 """
 import torch
 from torch import Tensor, nn
@@ -63,12 +64,14 @@ class Optimiser:
 
 
 def is_hidden(name: str, p: Tensor) -> bool:
-    """Whether Muon takes a parameter: matrices between hidden states, neither embeddings nor biases of attention."""
+    """Whether Muon takes a parameter: matrices between hidden states, neither embeddings nor biases
+    of attention."""
     return p.dim() == 2 and any(h in name for h in HIDDEN) and "relative" not in name
 
 
 def orthogonal(x: Tensor) -> Tensor:
-    """Matrices [n, r, c] brought near the orthogonal ones with the same singular vectors (Newton-Schulz in bfloat16)."""
+    """Matrices [n, r, c] brought near the orthogonal ones with the same singular vectors
+    (Newton-Schulz in bfloat16)."""
     x = x.to(torch.bfloat16)
     tall = x.shape[1] > x.shape[2]
     if tall:

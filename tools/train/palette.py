@@ -1,4 +1,5 @@
-"""The colours of the pictures: read by the renderer, which paints with them, and by the judge, which looks for them.
+"""The colours of the pictures: read by the renderer, which paints with them, and by the judge,
+which looks for them.
 
 Channels are red, green, blue in 0..1, float32. Indices are those of scene.py.
 """

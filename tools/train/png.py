@@ -1,4 +1,5 @@
-"""PNG files of 8-bit RGB or RGBA pictures without interlacing, read and written with zlib and numpy alone."""
+"""PNG files of 8-bit RGB or RGBA pictures without interlacing, read and written with zlib and numpy
+alone."""
 import struct
 import zlib
 from pathlib import Path
@@ -34,7 +35,8 @@ def read(path: Path) -> np.ndarray:
 
 
 def _unfilter(kind: int, coded: np.ndarray, above: np.ndarray, here: np.ndarray) -> None:
-    """Undo a row's filter. coded [w, c]; above, here [w + 1, c], the first pixel zero; sums are modulo 256."""
+    """Undo a row's filter. coded [w, c]; above, here [w + 1, c], the first pixel zero; sums are
+    modulo 256."""
     if kind == 0:
         here[1:] = coded
     elif kind == 1:
@@ -57,7 +59,8 @@ def _average(left: int, up: int, _: int) -> int:
 
 
 def _paeth(left: int, up: int, up_left: int) -> int:
-    """The neighbour that is nearest to left + up - up_left; ties go to the left, then to the upper one."""
+    """The neighbour that is nearest to left + up - up_left; ties go to the left, then to the upper
+    one."""
     guess = left + up - up_left
     return min((left, up, up_left), key=lambda v: abs(guess - v))
 

@@ -1,4 +1,5 @@
-"""Every number of the training recipe that one may want to turn. Learning rates' courses stand beside their loops."""
+"""Every number of the training recipe that one may want to turn. Learning rates' courses stand
+beside their loops."""
 from dataclasses import asdict, dataclass
 
 # how a budget of minutes is divided among the stages

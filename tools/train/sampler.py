@@ -1,4 +1,5 @@
-"""Pictures of captions: Euler steps down the shifted sigmas of FLUX.1, from the noise that torch draws for a seed on the CPU."""
+"""Pictures of captions: Euler steps down the shifted sigmas of FLUX.1, from the noise that torch
+draws for a seed on the CPU."""
 import numpy as np
 import torch
 from torch import Tensor

@@ -1,4 +1,5 @@
-"""What is in a picture: one to three things of a kind, colour, size and place, on a ground, under a sky.
+"""What is in a picture: one to three things of a kind, colour, size and place, on a ground, under a
+sky.
 
 A batch of n scenes is a dict of numpy arrays, one row a scene:
 
@@ -11,7 +12,8 @@ A batch of n scenes is a dict of numpy arrays, one row a scene:
     horizon  wave_height [n]  phase  frequency [n, 3]     the ground's outline
     n_clouds [n]  cloud [n, 3, 4]  hills [n]  stars [n, 18, 3]
 
-Everything comes from the numpy Generator handed in: one seed, one batch. The order of the draws is part of that promise.
+Everything comes from the numpy Generator handed in: one seed, one batch. The order of the draws is
+part of that promise.
 """
 import numpy as np
 
@@ -31,7 +33,8 @@ GREEN = COLOURS.index("green")
 
 
 def held_out(kind, colour, sky, ground, place):
-    """One (kind, colour, sky, ground, place) in eleven is never drawn in training; the evaluation asks for these."""
+    """One (kind, colour, sky, ground, place) in eleven is never drawn in training; the evaluation
+    asks for these."""
     code = (((kind * 8 + colour) * 3 + sky) * 4 + ground) * 3 + place
     return (code * 7 + 3) % 11 == 0
 

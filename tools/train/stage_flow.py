@@ -1,7 +1,9 @@
-"""The denoiser's two stages: rectified flow on captioned latents, then guidance distilled into the weights.
+"""The denoiser's two stages: rectified flow on captioned latents, then guidance distilled into the
+weights.
 
-Rectified flow: x = (1 - sigma) z + sigma noise, and the velocity to learn is noise - z. Distilling: a frozen copy's guided
-velocity u + w (c - u), of its answers to the caption (c) and to none (u), is the target instead.
+Rectified flow: x = (1 - sigma) z + sigma noise, and the velocity to learn is noise - z. Distilling:
+a frozen copy's guided velocity u + w (c - u), of its answers to the caption (c) and to none (u), is
+the target instead.
 """
 import copy
 import math
@@ -43,7 +45,8 @@ class Batches:
         self._ropes: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
 
     def next(self) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """Latents [B, Ti, 64], ids clip [B, longest] and t5 [B, Tt], rope table. One shape a batch; some captions empty."""
+        """Latents [B, Ti, 64], ids clip [B, longest] and t5 [B, Tt], rope table. One shape a batch;
+        some captions empty."""
         recipe, g = self.recipe, self.g
         size, t5_length, _ = self.r.choices(recipe.shapes, [s[2] for s in recipe.shapes])[0]
         latents = self._latents[size]
@@ -65,7 +68,8 @@ class Batches:
 
 @torch.no_grad()
 def _latents(vae: Vae, data: Captioned, rows: slice, size: int, device: torch.device) -> Tensor:
-    """Normalised latents of some scenes as tokens, bfloat16 [n, Ti, 64]. Pictures are drawn and forgotten."""
+    """Normalised latents of some scenes as tokens, bfloat16 [n, Ti, 64]. Pictures are drawn and
+    forgotten."""
     encoder = copy.deepcopy(vae.encoder).to(torch.bfloat16)
     out = []
     for a in range(rows.start, rows.stop, 128):
@@ -135,7 +139,8 @@ def _train(name: str, denoiser: Denoiser, teacher: Denoiser | None, course, mean
 
 
 def _sigmas(n: int, g: torch.Generator) -> Tensor:
-    """[n]: logistic of a normal, a little to the noisy side; 15 % uniform, so that no level is forgotten."""
+    """[n]: logistic of a normal, a little to the noisy side; 15 % uniform, so that no level is
+    forgotten."""
     normal = torch.sigmoid(.3 + torch.randn(n, device=g.device, generator=g))
     uniform = torch.rand(n, device=g.device, generator=g)
     chosen = torch.rand(n, device=g.device, generator=g) < .15

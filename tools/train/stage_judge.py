@@ -1,4 +1,5 @@
-"""The last stage: what the judge says of drawn scenes, of drawn scenes through the VAE, and of the exported model's pictures."""
+"""The last stage: what the judge says of drawn scenes, of drawn scenes through the VAE, and of the
+exported model's pictures."""
 from pathlib import Path
 from random import Random
 

@@ -1,6 +1,8 @@
-"""The autoencoder's two stages: encoder and decoder together, then the decoder alone on latents with noise.
+"""The autoencoder's two stages: encoder and decoder together, then the decoder alone on latents
+with noise.
 
-A sampler never ends exactly on a latent that the encoder could have given; the second stage makes the decoder forgive that.
+A sampler never ends exactly on a latent that the encoder could have given; the second stage makes
+the decoder forgive that.
 """
 import copy
 import math
@@ -25,7 +27,8 @@ WHOLE_FROM = .8    # share of the steps after which windows give way to whole pi
 
 
 def train_vae(recipe: Recipe, seed: int, budget: Budget, device: torch.device, log: Log) -> Vae:
-    """Mostly on windows, which is cheap; at last on whole pictures, for the attention in the middle."""
+    """Mostly on windows, which is cheap; at last on whole pictures, for the attention in the
+    middle."""
     torch.manual_seed(seed)
     pictures = _draw_sizes(recipe, recipe.vae_pictures, seed, device)
     sizes = recipe.sizes()
@@ -84,7 +87,8 @@ def train_decoder(recipe: Recipe, seed: int, budget: Budget, vae: Vae, device: t
 
 
 def picture_loss(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """(loss, mean square) of pictures y against x [B, 3, h, w]: absolute, of edges, of coarse colours, and square."""
+    """(loss, mean square) of pictures y against x [B, 3, h, w]: absolute, of edges, of coarse
+    colours, and square."""
     d = x - y
     mse = d.square().mean()
     edges = (d[..., 1:] - d[..., :-1]).abs().mean() + (d[..., 1:, :] - d[..., :-1, :]).abs().mean()

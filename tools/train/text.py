@@ -1,7 +1,7 @@
 """The two text encoders of FLUX.1 at the bundled model's size: CLIP's text model and T5's encoder.
 
-Parameters bear the names that the files of FLUX.1 have, so state_dict() is what is exported. Letters of shapes: B captions,
-T tokens, D width, H heads, E head size.
+Parameters bear the names that the files of FLUX.1 have, so state_dict() is what is exported.
+Letters of shapes: B captions, T tokens, D width, H heads, E head size.
 """
 import math
 
@@ -22,8 +22,8 @@ def _split_heads(x: Tensor, heads: int) -> Tensor:
 # CLIP
 
 class ClipText(nn.Module):
-    """ids [B, T], ended and padded by eos, T <= 77 -> the end token's state [B, 64]. Causal: what follows the first end
-    token changes nothing, so T may be cut."""
+    """ids [B, T], ended and padded by eos, T <= 77 -> the end token's state [B, 64]. Causal: what
+    follows the first end token changes nothing, so T may be cut."""
 
     def __init__(self, n_ids: int, eos: int) -> None:
         super().__init__()
@@ -96,7 +96,8 @@ def _init_linear(m: nn.Linear, std: float) -> None:
 # T5
 
 class T5Encoder(nn.Module):
-    """ids [B, T], padded by 0 -> states [B, T, 128]. Padding is attended to like any token, as FLUX.1 does it."""
+    """ids [B, T], padded by 0 -> states [B, T, 128]. Padding is attended to like any token, as
+    FLUX.1 does it."""
 
     def __init__(self, n_ids: int) -> None:
         super().__init__()
@@ -138,7 +139,8 @@ class _T5Block(nn.Module):
 
 
 class _T5Attention(nn.Module):
-    """Scores are not divided by the root of the head size; the first block's distance bias serves all blocks."""
+    """Scores are not divided by the root of the head size; the first block's distance bias serves
+    all blocks."""
 
     def __init__(self, first: bool) -> None:
         super().__init__()
@@ -154,7 +156,8 @@ class _T5Attention(nn.Module):
             nn.init.normal_(self.relative_attention_bias.weight, std=T5_WIDTH ** -.5)
 
     def position_bias(self, n: int, device: torch.device) -> Tensor:
-        """[1, H, n, n], by the distance of key from query: near ones exact, far ones in logarithmic buckets."""
+        """[1, H, n, n], by the distance of key from query: near ones exact, far ones in logarithmic
+        buckets."""
         at = torch.arange(n, device=device)
         distance = at[None, :] - at[:, None]
         half = T5_BUCKETS // 2

@@ -1,7 +1,9 @@
-"""Painters of the six kinds of things. Each lays a thing over the pictures it is given and returns them.
+"""Painters of the six kinds of things. Each lays a thing over the pictures it is given and returns
+them.
 
-Coordinates are relative to the middle of the thing's foot (a balloon's: the middle of its envelope), y growing downwards, in
-picture sides. Numbers in the painters are proportions; light comes from the upper left.
+Coordinates are relative to the middle of the thing's foot (a balloon's: the middle of its
+envelope), y growing downwards, in picture sides. Numbers in the painters are proportions; light
+comes from the upper left.
 """
 from dataclasses import dataclass
 
@@ -38,7 +40,8 @@ class Thing:
 
 
 def _dome_light(u: Tensor, v: Tensor, d2: Tensor) -> Tensor:
-    """[m, h, w]: light on a half sphere. u, v are 0 in its middle and 1 at its rim, d2 is u^2 + v^2."""
+    """[m, h, w]: light on a half sphere. u, v are 0 in its middle and 1 at its rim, d2 is u^2 +
+    v^2."""
     return (-.5 * u - .62 * v + .6 * (1 - d2).clamp(min=0).sqrt()).clamp(min=0)
 
 

@@ -1,10 +1,12 @@
-"""Trains the bundled model from scratch: VAE, text encoders and transformer of a small FLUX.1 that draws storybook scenes.
+"""Trains the bundled model from scratch: VAE, text encoders and transformer of a small FLUX.1 that
+draws storybook scenes.
 
     python3 tools/train/train.py --out DIR [--minutes N] [--seed S]
 
-Leaves DIR/model (a model folder in diffusers' layout), DIR/images (the unseen captions, drawn) and DIR/report.json (the
-judge's rates). Five stages: vae, decoder, flow, guide, then export and judgement. Each of the first four leaves
-DIR/stages/NAME.pt, and a second call goes on after the last that is there.
+Leaves DIR/model (a model folder in diffusers' layout), DIR/images (the unseen captions, drawn) and
+DIR/report.json (the judge's rates). Five stages: vae, decoder, flow, guide, then export and
+judgement. Each of the first four leaves DIR/stages/NAME.pt, and a second call goes on after the
+last that is there.
 """
 import argparse
 import json
@@ -94,7 +96,7 @@ def trained_vae(run: Run, device: torch.device) -> Vae:
 
 def trained_denoiser(run: Run, captioned: data.Captioned | None, vae: Vae, device: torch.device,
                      compiled: bool) -> Denoiser:
-    """The stages flow and guide. captioned: None if both are done."""
+    """The stages flow and guide. captioned: None if guide is done."""
     def batches(stage: str) -> Batches:
         return Batches(run.recipe, captioned, vae, run.seed_of(stage), device)
 
@@ -103,11 +105,12 @@ def trained_denoiser(run: Run, captioned: data.Captioned | None, vae: Vae, devic
                           compiled, run.log).state_dict()
 
     def second() -> dict:
-        denoiser.load_state_dict(run.stage("flow", first))
         return train_guide(run.recipe, run.budget("guide"), denoiser, batches("guide"), compiled,
                            run.log).state_dict()
 
     denoiser = Denoiser(Tokenizers()).to(device).eval()
+    if not run.has("guide"):
+        denoiser.load_state_dict(run.stage("flow", first))
     denoiser.load_state_dict(run.stage("guide", second))
     return denoiser
 
@@ -115,6 +118,7 @@ def trained_denoiser(run: Run, captioned: data.Captioned | None, vae: Vae, devic
 def make_repeatable(device: torch.device) -> None:
     """Same seed, machine and libraries: same weights, as far as the libraries can promise it."""
     torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     if device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = True
@@ -139,7 +143,7 @@ def main() -> None:
     args = arguments()
     run = Run(args)
     captioned = None
-    if not (run.has("flow") and run.has("guide")):
+    if not run.has("guide"):
         captioned = data.make(run.recipe, run.seed)    # forks, so before the GPU wakes up
         run.log("data", scenes=run.recipe.scenes)
     on_gpu = torch.cuda.is_available() and not args.smoke

@@ -1,4 +1,5 @@
-"""The evaluation's captions: each asks for a (kind, colour, sky, ground, place) that is never drawn in training.
+"""The evaluation's captions: each asks for a (kind, colour, sky, ground, place) that is never drawn
+in training.
 
     python3 tools/train/unseen.py        writes captions.json beside this file: 200 of {"seed", "caption", "request"}
 """
@@ -16,7 +17,8 @@ FIRST_SEED = 1000
 
 
 def unseen(n: int, seed: int = 2026) -> list[dict]:
-    """n captions whose first object is held out from training and has its colour, place, sky and ground named."""
+    """n captions whose first object is held out from training and has its colour, place, sky and
+    ground named."""
     rng, r, out = np.random.default_rng(seed), Random(seed), []
     while len(out) < n:
         s = sample(rng, 256, allow_held_out=True)

@@ -1,7 +1,7 @@
 """FLUX.1's autoencoder at the bundled model's size: 16 latent channels, one latent for 8x8 pixels.
 
-Parameters bear diffusers' names (AutoencoderKL without quant convolutions), so state_dict() is what is exported. Letters of
-shapes: B pictures, C channels, h w pixels of the map at hand.
+Parameters bear diffusers' names (AutoencoderKL without quant convolutions), so state_dict() is what
+is exported. Letters of shapes: B pictures, C channels, h w pixels of the map at hand.
 """
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -20,8 +20,8 @@ def _conv3(n_in: int, n_out: int, **options) -> nn.Conv2d:
 
 
 class Vae(nn.Module):
-    """Pictures are in -1..1. `scaling` and `shift` bring latents to mean 0 and deviation 1 for the transformer:
-    x = (z - shift) * scaling."""
+    """Pictures are in -1..1. `scaling` and `shift` bring latents to mean 0 and deviation 1 for the
+    transformer: x = (z - shift) * scaling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,8 @@ class Vae(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Pictures [B, 3, h, w] -> mean and logarithm of the variance of the latents, each [B, 16, h/8, w/8]."""
+    """Pictures [B, 3, h, w] -> mean and logarithm of the variance of the latents, each [B, 16, h/8,
+    w/8]."""
 
     def __init__(self) -> None:
         super().__init__()

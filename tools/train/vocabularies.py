@@ -1,7 +1,9 @@
-"""The two small tokenizers, built from the grammar's words: CLIP's byte-pair files and a T5-style unigram tokenizer.json.
+"""The two small tokenizers, built from the grammar's words: CLIP's byte-pair files and a T5-style
+unigram tokenizer.json.
 
-Every word of the grammar is one piece in both; anything else falls apart into bytes (CLIP) or letters (T5).
-`Encoder` maps captions of the grammar to ids by table look-up, which is what training needs.
+Every word of the grammar is one piece in both; anything else falls apart into bytes (CLIP) or
+letters (T5). `Encoder` maps captions of the grammar to ids by table look-up, which is what training
+needs.
 """
 import json
 from pathlib import Path
@@ -28,7 +30,8 @@ def byte_symbols() -> list[str]:
 
 
 def clip_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """(ids, merges): 256 bytes, the same with </w>, results of merges in order, the two special tokens, as in CLIP."""
+    """(ids, merges): 256 bytes, the same with </w>, results of merges in order, the two special
+    tokens, as in CLIP."""
     alphabet = byte_symbols()
     pieces = dict.fromkeys(alphabet + [b + "</w>" for b in alphabet])
     ranks: dict[tuple[str, str], int] = {}
@@ -47,7 +50,8 @@ def clip_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def _split(word: str, ranks: dict[tuple[str, str], int]) -> list[str]:
-    """Byte-pair encoding of a word: the pair of the lowest rank is merged, wherever it stands, until none is left."""
+    """Byte-pair encoding of a word: the pair of the lowest rank is merged, wherever it stands,
+    until none is left."""
     symbols = [*word[:-1], word[-1] + "</w>"]
     while len(symbols) > 1:
         pair = min(zip(symbols, symbols[1:]), key=lambda p: ranks.get(p, len(ranks)))
@@ -141,7 +145,8 @@ def _write_json(path: Path, value, indent: int | None = 2) -> None:
 # Captions to ids
 
 class Encoder:
-    """Captions made of the grammar's words, commas and full stops to ids. Any other word is a KeyError."""
+    """Captions made of the grammar's words, commas and full stops to ids. Any other word is a
+    KeyError."""
 
     def __init__(self) -> None:
         clip, _ = clip_vocabulary()
@@ -160,8 +165,8 @@ class Encoder:
 
     def __call__(self, text: str, r: Random | None = None,
                  p_junk: float = 0.) -> tuple[list[int], list[int]]:
-        """(clip ids, t5 ids), each with its end token, not padded. With r: with probability p_junk a word of
-        random letters is put in, so that unknown words do no harm."""
+        """(clip ids, t5 ids), each with its end token, not padded. With r: with probability p_junk
+        a word of random letters is put in, so that unknown words do no harm."""
         words = text.split()
         junk_at = r.randrange(len(words) + 1) if r and r.random() < p_junk else -1
         pairs = [self._words[w] for w in words]

@@ -1,4 +1,5 @@
-"""safetensors files of bfloat16 tensors: 8 bytes of header length, a JSON header, the tensors one after another."""
+"""safetensors files of bfloat16 tensors: 8 bytes of header length, a JSON header, the tensors one
+after another."""
 import json
 import struct
 from pathlib import Path

@@ -1,0 +1,119 @@
+#!/bin/bash
+# dfx-edge inspect, from outside. $DFX_EDGE is the program; run from the root of the repository.
+[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_inspect: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
+edge=$(realpath "$DFX_EDGE")
+model=$PWD/models/scenes
+dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+faults=0
+
+fault() { echo "cli_inspect: $*"; faults=$((faults + 1)); }
+run() {
+    local want=$1 got
+    name=$2
+    shift 2
+    "$edge" inspect "$@" >out 2>err </dev/null
+    got=$?
+    [ $got -eq "$want" ] || fault "$name: exit code $got instead of $want: $(head -c 300 err)"
+}
+said() { grep -qF -e "$1" err || fault "$name: not said: $1: $(head -c 300 err)"; }
+printed() { grep -qE -e "$1" out || fault "$name: not printed: $1"; }
+
+# st FILE HEADER DATA_BYTES: a safetensors file; the header is at most 255 bytes.
+st() {
+    printf "\\x$(printf %02x ${#2})\0\0\0\0\0\0\0%s" "$2" >"$1"
+    head -c "$3" /dev/zero >>"$1"
+}
+
+# The bundled model: its parts (figures of models/scenes as trained) and the verdict.
+run 0 "model" "$model"
+printed 'FluxPipeline'
+printed 'transformer +FluxTransformer2DModel +2 files .* 122 tensors +8\.1 M +BF16'
+printed 'text_encoder_2 +T5EncoderModel .* 402\.5 k +BF16'
+printed 'scheduler +FlowMatchEulerDiscreteScheduler +1 file '
+printed '^dfx-edge can run this: FLUX.1 schnell'
+[ ! -s err ] || fault "model: said $(cat err)"
+run 0 "model, listed" -v "$model"
+printed 'BF16 +\[.*\]  transformer_blocks\.0\.attn\.add_q_proj\.weight'
+run 0 "model, JSON" --json "$model"
+[ "$(wc -l <out)" -eq 1 ] || fault "JSON: $(wc -l <out) lines"
+printed '"runs":true'
+printed '"parameters":8105024'
+if command -v python3 >/dev/null; then
+    python3 -c 'import json, sys; d = json.load(sys.stdin); assert len(d["components"]) == 7' <out || fault "not the JSON that is documented"
+fi
+
+# Its parts alone: kinds are told by names of tensors.
+run 0 "transformer" "$model/transformer"
+printed 'looks like: FLUX transformer \(diffusers names, no guidance embedding: schnell\)'
+printed 'cannot run this alone'
+run 0 "vae" "$model/vae/diffusion_pytorch_model.safetensors"
+printed 'looks like: VAE \(diffusers names\)'
+printed ' decoder$'
+cp "$model/text_encoder_2/model.safetensors" clip.safetensors
+run 0 "a misleading file name" clip.safetensors
+printed 'looks like: T5 encoder'
+run 0 "clip" "$model/text_encoder"
+printed 'looks like: CLIP text encoder'
+
+# Hand-made files.
+st lora.safetensors '{"__metadata__":{"who":"me"},"transformer.x_embedder.lora_A.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}}' 8
+run 0 "lora" lora.safetensors
+printed 'looks like: LoRA'
+printed 'metadata who: me'
+printed '^1 tensor'
+printed 'F32 +1 tensor'
+st bfl.safetensors '{"double_blocks.0.img_attn.qkv.weight":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"double_blocks.0.img_mod.lin.weight":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}}' 2
+run 0 "BFL names" bfl.safetensors
+printed 'looks like: FLUX transformer \(BFL names'
+st other.safetensors '{"a":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}' 6
+run 0 "unknown" other.safetensors
+printed 'looks like: unknown'
+st none.safetensors '{}' 0
+run 0 "no tensors" none.safetensors
+printed '^0 tensors'
+st hostile.safetensors '{"a\u001b[2Jb":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}' 6
+run 0 "control bytes in a name" -v hostile.safetensors
+grep -q $'\x1b' out && fault "a name steers the terminal"
+
+# Broken and missing things.
+st short.safetensors '{"a":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}' 5
+run 3 "short file" short.safetensors
+said short.safetensors
+[ ! -s out ] || fault "short file: printed $(cat out)"
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n' >pointer.safetensors
+run 3 "Git LFS pointer" pointer.safetensors
+said LFS
+run 6 "missing file" none-there.safetensors
+mkfifo pipe
+run 3 "pipe" pipe
+mkdir empty
+run 3 "empty folder" empty
+said model_index.json
+
+cp -r "$model" broken && chmod -R u+w broken
+truncate -s -1 broken/vae/diffusion_pytorch_model.safetensors
+run 3 "broken component" broken
+printed 'vae +AutoencoderKL +cannot be read'
+printed 'transformer +FluxTransformer2DModel +2 files'
+printed '^dfx-edge cannot run this: '
+rm -r broken/vae
+run 6 "missing component" broken
+printed 'vae +AutoencoderKL +cannot be read'
+mkdir evil
+printf '{"_class_name":"FluxPipeline","../../etc":["a","b"]}' >evil/model_index.json
+run 3 "component outside the folder" evil
+said '../../etc'
+rm -r broken && cp -r "$model" broken && chmod -R u+w broken
+rm broken/transformer/*.safetensors
+run 0 "readable, but weights are missing" broken
+printed '^dfx-edge cannot run this: '
+
+# The command line.
+run 2 "no path"
+run 2 "two paths" a b
+run 2 "unknown option" --jsno "$model"
+said '--json'
+
+[ $faults -eq 0 ]

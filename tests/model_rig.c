@@ -1,0 +1,164 @@
+/* See model_rig.h. */
+#include "tests/model_rig.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void keep_output(void *user, const dfx_op *op, const dfx_op_call *call) {
+    model_rig *r = user;
+    const dfx_mat *y = &call->m[0];
+    op_output *grown = realloc(r->outputs, (r->n_outputs + 1) * sizeof(*grown));
+    if (!grown)
+        abort();
+    r->outputs = grown;
+    size_t label_bytes = strlen(op->label) + 1;
+    char *label = memcpy(rig_alloc(r->mem, label_bytes), op->label, label_bytes);
+    float *values = rig_alloc(r->mem, (size_t)(y->rows * y->cols) * sizeof(*values));
+    for (int64_t t = 0; t < y->rows; t++)
+        memcpy(values + t * y->cols, (const float *)y->ptr + t * y->ld,
+               (size_t)y->cols * sizeof(*values));
+    r->outputs[r->n_outputs++] =
+        (op_output){.label = label, .rows = y->rows, .cols = y->cols, .values = values};
+}
+
+int mrig_setup(void **state) {
+    model_rig *r = calloc(1, sizeof(*r));
+    void *mem;
+    if (!r || rig_setup(&mem) != 0)
+        return -1;
+    r->mem = mem;
+    r->dir = *state;
+    r->sink = r->mem->log.sink;
+    *state = r;
+    dfx_cpu_options options = {.n_threads = 2};
+    if (dfx_cpu_backend_open(&options, &r->sink, &r->backend) != DFX_OK)
+        return -1;
+    dfx_budget_init(&r->budget, SIZE_MAX);
+    dfx_executor_init(&r->executor, r->backend, &r->budget, &r->sink);
+    r->executor.probe = keep_output;
+    r->executor.probe_user = r;
+    return 0;
+}
+
+int mrig_teardown(void **state) {
+    model_rig *r = *state;
+    if (r->worst_of)
+        print_message("worst relative error %.2e (%s)\n", r->worst, r->worst_of);
+    for (size_t i = 0; i < r->n_tensors; i++)
+        dfx_tensors_close(r->tensors[i]);
+    dfx_executor_fini(&r->executor);
+    r->backend->vt->close(r->backend);
+    free(r->outputs);
+    void *mem = r->mem;
+    rig_teardown(&mem);
+    free(r);
+    return 0;
+}
+
+const dfx_tensors *mrig_open(model_rig *r, const char *folder, const char *stem) {
+    char path[TMPDIR_PATH];
+    assert_true(r->n_tensors < DFX_COUNT(r->tensors));
+    if (!r->dir || !dfx_file_is_dir(tmpdir_join(r->dir, folder, path)))
+        snprintf(path, sizeof(path), "%s", folder);
+    dfx_tensors **set = &r->tensors[r->n_tensors];
+    assert_int_equal(dfx_tensors_open_dir(path, stem, &r->sink, set), DFX_OK);
+    r->n_tensors++;
+    return *set;
+}
+
+float *mrig_floats(model_rig *r, int64_t n) {
+    return rig_poison(r->mem, 1, n, (n + 3) / 4 * 4).ptr;
+}
+
+const float *mrig_golden(model_rig *r, const char *file, int64_t n, const char *fmt, ...) {
+    char name[128];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(name, sizeof(name), fmt, args);
+    va_end(args);
+    return rig_golden(r->mem, file, name, (size_t)n);
+}
+
+int32_t *mrig_golden_ids(model_rig *r, const char *file, int64_t n, const char *name) {
+    const float *values = mrig_golden(r, file, n, "%s", name);
+    int32_t *ids = rig_alloc(r->mem, (size_t)n * sizeof(*ids));
+    for (int64_t i = 0; i < n; i++)
+        ids[i] = (int32_t)values[i];
+    return ids;
+}
+
+void mrig_run(model_rig *r, const dfx_program *program, void *const *externs) {
+    dfx_pager pager;
+    r->n_outputs = 0;
+    assert_int_equal(dfx_executor_announce(&r->executor, program), DFX_OK);
+    assert_int_equal(dfx_executor_reserve(&r->executor, program->act_bytes), DFX_OK);
+    assert_int_equal(dfx_pager_init(&pager, program, r->backend, &r->budget, &r->sink), DFX_OK);
+    memset(r->executor.activations.ptr, 0xFF, r->executor.activations.bytes); /* NaN */
+    assert_int_equal(dfx_executor_run(&r->executor, &pager, externs), DFX_OK);
+    dfx_pager_fini(&pager);
+}
+
+const op_output *mrig_output(const model_rig *r, const char *label) {
+    for (size_t i = r->n_outputs; i-- > 0;)
+        if (strcmp(r->outputs[i].label, label) == 0)
+            return &r->outputs[i];
+    fail_msg("no op is called %s", label);
+    return NULL;
+}
+
+void mrig_same(model_rig *r, const char *what, const float *got, const float *want, int64_t n,
+               double tolerance) {
+    double error = 0, size = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double w = (double)want[i], d = (double)got[i] - w;
+        error += d * d;
+        size += w * w;
+    }
+    double relative = sqrt(error / size);
+    if (!(relative <= r->worst) || !r->worst_of) {
+        size_t bytes = strlen(what) + 1;
+        r->worst = relative;
+        r->worst_of = memcpy(rig_alloc(r->mem, bytes), what, bytes);
+    }
+    if (!(relative <= tolerance))
+        fail_msg("%s: relative error %.3e, wanted at most %.1e", what, relative, tolerance);
+}
+
+void mrig_same_output(model_rig *r, const char *label, const float *want, int64_t rows,
+                      int64_t cols, double tolerance) {
+    const op_output *y = mrig_output(r, label);
+    assert_int_equal(y->rows, rows);
+    assert_int_equal(y->cols, cols);
+    mrig_same(r, label, y->values, want, rows * cols, tolerance);
+}
+
+const float *mrig_channels_last(model_rig *r, const float *planes, int64_t channels,
+                                int64_t n_pixels) {
+    float *out = mrig_floats(r, channels * n_pixels);
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t i = 0; i < n_pixels; i++)
+            out[i * channels + c] = planes[c * n_pixels + i];
+    return out;
+}
+
+float *mrig_pack(model_rig *r, const float *latents, int64_t channels, int64_t h, int64_t w,
+                 float shift, float scaling) {
+    float *out = mrig_floats(r, channels * h * w);
+    for (int64_t c = 0; c < channels; c++)
+        for (int64_t y = 0; y < h; y++)
+            for (int64_t x = 0; x < w; x++) {
+                int64_t token = y / 2 * (w / 2) + x / 2, at = 4 * c + 2 * (y % 2) + x % 2;
+                out[token * 4 * channels + at] = (latents[(c * h + y) * w + x] - shift) * scaling;
+            }
+    return out;
+}
+
+void mrig_same_pixels(const uint8_t *got, const float *want, size_t n) {
+    size_t n_far = 0;
+    for (size_t i = 0; i < n; i++)
+        n_far += fabs((double)got[i] - (double)want[i]) > 1;
+    if (n_far * 1000 > n)
+        fail_msg("%zu of %zu 8-bit values are more than 1 apart", n_far, n);
+}

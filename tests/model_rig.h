@@ -1,0 +1,79 @@
+/* What tests of the models share: a way to run one program on the CPU, the output of each op by its label, and goldens to
+ * compare with.
+ *
+ *     static void clip_layer_equals_transformers(void **state) {
+ *         model_rig *r = *state;
+ *         ... dfx_clip_build(..., &r->sink, &program) ...
+ *         mrig_run(r, &program, (void *[]){ids, out});
+ *         mrig_same(r, "layer0", mrig_output(r, "text_model.encoder.layers.0.mlp.fc2")->values, want, n, 1e-5);
+ *     }
+ *     cmocka_unit_test_setup_teardown(clip_layer_equals_transformers, mrig_setup, mrig_teardown)
+ *
+ * The group's fixture may leave a tmpdir in *state; tests find it in r->dir. The helpers fail the running test. */
+#ifndef DFX_TESTS_MODEL_RIG_H
+#define DFX_TESTS_MODEL_RIG_H
+
+#include "offload/executor.h"
+#include "tests/cpu_rig.h"
+
+/* One op's output, packed. */
+typedef struct op_output {
+    const char *label; /* borrowed from the rig */
+    int64_t rows, cols;
+    float *values;
+} op_output;
+
+typedef struct model_rig {
+    rig *mem;    /* operands, goldens, messages; dies with the test */
+    tmpdir *dir; /* borrowed: the group's folder, or NULL */
+    dfx_sink sink;
+    dfx_backend *backend;
+    dfx_budget budget;
+    dfx_executor executor;
+    op_output *outputs; /* owned; of the last run, in order */
+    size_t n_outputs;
+    double worst; /* greatest relative error seen by mrig_same */
+    const char *worst_of;
+    dfx_tensors *tensors[8]; /* owned; opened by mrig_open */
+    size_t n_tensors;
+} model_rig;
+
+int mrig_setup(void **state);
+int mrig_teardown(void **state); /* prints the worst relative error */
+
+/* A component's weights: the group's folder / name, or a folder of this tree when there is no such. */
+const dfx_tensors *mrig_open(model_rig *r, const char *folder, const char *stem);
+
+/* f32 of the rig's, NaN: what no op writes shows. */
+float *mrig_floats(model_rig *r, int64_t n);
+
+/* All values of a golden; there must be n. */
+const float *mrig_golden(model_rig *r, const char *file, int64_t n, const char *fmt, ...)
+    DFX_PRINTF(4, 5);
+/* The same as ids. */
+int32_t *mrig_golden_ids(model_rig *r, const char *file, int64_t n, const char *name);
+
+/* Run all ops with the pages kept; outputs are kept for mrig_output. Fini of the program is the caller's. */
+void mrig_run(model_rig *r, const dfx_program *program, void *const *externs);
+
+/* The output of the op with this label (the last, if there are more). */
+const op_output *mrig_output(const model_rig *r, const char *label);
+
+/* ||got - want|| / ||want|| <= tolerance, over n values. */
+void mrig_same(model_rig *r, const char *what, const float *got, const float *want, int64_t n,
+               double tolerance);
+/* An op's output with a golden of the same rows and columns. */
+void mrig_same_output(model_rig *r, const char *label, const float *want, int64_t rows,
+                      int64_t cols, double tolerance);
+
+/* Reference pictures are [C, h*w], ours [h*w, C]: to ours. */
+const float *mrig_channels_last(model_rig *r, const float *planes, int64_t channels,
+                                int64_t n_pixels);
+/* Latents [C, h, w] to tokens [h/2 * w/2, 4 C], each value v as (v - shift) * scaling. */
+float *mrig_pack(model_rig *r, const float *latents, int64_t channels, int64_t h, int64_t w,
+                 float shift, float scaling);
+
+/* At least 99.9 % of n 8-bit values are the same or one apart. `want` as f32, from a golden. */
+void mrig_same_pixels(const uint8_t *got, const float *want, size_t n);
+
+#endif

@@ -1,0 +1,223 @@
+/* The autoencoder against diffusers: decoder and encoder with 32 and 8 norm groups, the values between, 8-bit pictures.
+ * Goldens are [C, h, w], ours [h*w, C]. */
+#include "models/vae.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "models/image.h"
+#include "tests/model_rig.h"
+#include "tests/tiny.h"
+
+enum { Z = 16, RGB = 3, FACTOR = 8 };
+static const double TOLERANCE = 1e-4;
+
+typedef struct vae_case {
+    const char *name;
+    int64_t h, w, batch;
+    bool encode, taps; /* the golden file has an encoder's case; the values between, with 32 groups */
+} vae_case;
+
+static const vae_case CASES[] = {
+    {"sq", 8, 8, 1, true, false},
+    {"ns", 4, 6, 1, true, true},
+    {"b2", 6, 4, 2, false, false},
+};
+
+typedef struct vae_model {
+    dfx_vae_config config;
+    const dfx_tensors *weights;
+    int groups;
+} vae_model;
+
+static vae_model open_model(model_rig *r, int groups) {
+    vae_model m = {.groups = groups};
+    char folder[32], path[TMPDIR_PATH];
+    snprintf(folder, sizeof(folder), "g%d/vae", groups);
+    assert_int_equal(dfx_vae_config_load(tmpdir_join(r->dir, folder, path), &r->sink, &m.config),
+                     DFX_OK);
+    assert_int_equal(m.config.n_groups, groups);
+    m.weights = mrig_open(r, folder, "diffusion_pytorch_model");
+    return m;
+}
+
+/* A named op's output with the golden ns.mid.<golden>, of C channels on h x w. */
+typedef struct tap {
+    const char *label, *golden;
+    int64_t channels, h, w;
+    bool silu; /* our op has it, the golden not */
+} tap;
+
+static void check_taps(model_rig *r, const tap *taps, size_t n_taps) {
+    for (size_t i = 0; i < n_taps; i++) {
+        const tap *t = &taps[i];
+        int64_t n = t->channels * t->h * t->w;
+        float *want = (float *)mrig_channels_last(
+            r, mrig_golden(r, "vae", n, "ns.mid.%s", t->golden), t->channels, t->h * t->w);
+        for (int64_t j = 0; t->silu && j < n; j++)
+            want[j] = (float)((double)want[j] / (1 + exp(-(double)want[j])));
+        mrig_same_output(r, t->label, want, t->h * t->w, t->channels, TOLERANCE);
+    }
+}
+
+static void check_decoder_taps(model_rig *r) {
+    static const tap taps[] = {
+        {"decoder.conv_in", "dec.conv_in", 64, 4, 6, false},
+        {"decoder.mid_block.resnets.0.conv2", "dec.mid.res0", 64, 4, 6, false},
+        {"decoder.mid_block.attentions.0.to_out.0", "dec.mid.attn", 64, 4, 6, false},
+        {"decoder.mid_block.resnets.1.conv2", "dec.mid", 64, 4, 6, false},
+        {"decoder.up_blocks.0.resnets.0.conv2", "dec.up0.res0", 64, 4, 6, false},
+        {"decoder.up_blocks.0.upsamplers.0.conv", "dec.up0.upsample", 64, 8, 12, false},
+        {"decoder.up_blocks.0.upsamplers.0.conv", "dec.up0", 64, 8, 12, false},
+        {"decoder.up_blocks.1.upsamplers.0.conv", "dec.up1", 64, 16, 24, false},
+        {"decoder.up_blocks.2.upsamplers.0.conv", "dec.up2", 64, 32, 48, false},
+        {"decoder.up_blocks.3.resnets.1.conv2", "dec.up3", 32, 32, 48, false},
+        {"decoder.conv_norm_out", "dec.norm_out", 32, 32, 48, true},
+    };
+    check_taps(r, taps, DFX_COUNT(taps));
+}
+
+static void check_encoder_taps(model_rig *r) {
+    static const tap taps[] = {
+        {"encoder.conv_in", "enc.conv_in", 32, 32, 48, false},
+        {"encoder.down_blocks.0.downsamplers.0.conv", "enc.down0.downsample", 32, 16, 24, false},
+        {"encoder.down_blocks.0.downsamplers.0.conv", "enc.down0", 32, 16, 24, false},
+        {"encoder.down_blocks.1.downsamplers.0.conv", "enc.down1", 64, 8, 12, false},
+        {"encoder.down_blocks.2.downsamplers.0.conv", "enc.down2", 64, 4, 6, false},
+        {"encoder.down_blocks.3.resnets.0.conv2", "enc.down3", 64, 4, 6, false},
+        {"encoder.mid_block.resnets.1.conv2", "enc.mid", 64, 4, 6, false},
+    };
+    check_taps(r, taps, DFX_COUNT(taps));
+}
+
+static void check_pixels(model_rig *r, const vae_model *m, const vae_case *c, int64_t row,
+                         const float *rgb) {
+    int64_t n = RGB * c->h * FACTOR * c->w * FACTOR;
+    const float *want =
+        mrig_golden(r, "vae", c->batch * n, "%s.g%d.decode_u8", c->name, m->groups);
+    dfx_image image = {.width = (int)c->w * FACTOR, .height = (int)c->h * FACTOR};
+    assert_int_equal(dfx_image_pixels(&image, rgb, &r->sink), DFX_OK);
+    mrig_same_pixels(image.rgb, want + row * n, (size_t)n);
+    dfx_image_free(&image);
+}
+
+static void check_decode(model_rig *r, const vae_model *m, const vae_case *c) {
+    int64_t n = RGB * c->h * FACTOR * c->w * FACTOR, n_z = Z * c->h * c->w;
+    dfx_program program;
+    float *rgb = mrig_floats(r, n);
+    const float *z = mrig_golden(r, "vae", c->batch * n_z, "%s.in.z", c->name);
+    const float *want = mrig_golden(r, "vae", c->batch * n, "%s.g%d.decode", c->name, m->groups);
+    assert_int_equal(dfx_vae_build_decoder(&m->config, m->weights, c->h, c->w, DFX_DTYPE_F32,
+                                           &r->sink, &program),
+                     DFX_OK);
+    for (int64_t row = 0; row < c->batch; row++) {
+        float *x =
+            mrig_pack(r, z + row * n_z, Z, c->h, c->w, m->config.shift, m->config.scaling);
+        mrig_run(r, &program, (void *[]){x, rgb});
+        if (c->taps && m->groups == 32)
+            check_decoder_taps(r);
+        mrig_same(r, c->name, rgb, mrig_channels_last(r, want + row * n, RGB, n / RGB), n,
+                  TOLERANCE);
+        check_pixels(r, m, c, row, rgb);
+    }
+    dfx_program_fini(&program);
+}
+
+static void vae_decode_equals_diffusers(void **state) {
+    model_rig *r = *state;
+    static const int groups[] = {32, 8};
+    for (size_t g = 0; g < DFX_COUNT(groups); g++) {
+        vae_model m = open_model(r, groups[g]);
+        for (size_t i = 0; i < DFX_COUNT(CASES); i++)
+            check_decode(r, &m, &CASES[i]);
+    }
+}
+
+static const float *encode_golden(model_rig *r, const vae_model *m, const vae_case *c,
+                                  const char *what) {
+    return mrig_golden(r, "vae", Z * c->h * c->w, "%s.g%d.%s", c->name, m->groups, what);
+}
+
+/* Columns [col, col + Z) of the moments. */
+static const float *moments_part(model_rig *r, const float *moments, int64_t n_pixels,
+                                 int64_t col) {
+    float *out = mrig_floats(r, n_pixels * Z);
+    for (int64_t i = 0; i < n_pixels * Z; i++)
+        out[i] = moments[i / Z * 2 * Z + col + i % Z];
+    return out;
+}
+
+static void check_encode(model_rig *r, const vae_model *m, const vae_case *c) {
+    int64_t n_pixels = c->h * FACTOR * c->w * FACTOR, n_z = c->h * c->w;
+    dfx_program program;
+    float *moments = mrig_floats(r, n_z * 2 * Z), *x = mrig_floats(r, n_z * Z);
+    const float *rgb = mrig_channels_last(
+        r, mrig_golden(r, "vae", RGB * n_pixels, "%s.in.x", c->name), RGB, n_pixels);
+    assert_int_equal(dfx_vae_build_encoder(&m->config, m->weights, c->h, c->w, DFX_DTYPE_F32,
+                                           &r->sink, &program),
+                     DFX_OK);
+    mrig_run(r, &program, (void *[]){(void *)rgb, moments, x});
+    dfx_program_fini(&program);
+    if (c->taps && m->groups == 32)
+        check_encoder_taps(r);
+    mrig_same(r, "mean", moments_part(r, moments, n_z, 0),
+              mrig_channels_last(r, encode_golden(r, m, c, "encode_mean"), Z, n_z), n_z * Z,
+              TOLERANCE);
+    mrig_same(r, "logvar", moments_part(r, moments, n_z, Z),
+              mrig_channels_last(r, encode_golden(r, m, c, "encode_logvar"), Z, n_z), n_z * Z,
+              TOLERANCE);
+    const float *latents = encode_golden(r, m, c, "latent_mode_scaled");
+    mrig_same(r, "x", x, mrig_pack(r, latents, Z, c->h, c->w, 0, 1), n_z * Z, TOLERANCE);
+}
+
+static void vae_encode_equals_diffusers(void **state) {
+    model_rig *r = *state;
+    static const int groups[] = {32, 8};
+    for (size_t g = 0; g < DFX_COUNT(groups); g++) {
+        vae_model m = open_model(r, groups[g]);
+        for (size_t i = 0; i < DFX_COUNT(CASES); i++)
+            if (CASES[i].encode)
+                check_encode(r, &m, &CASES[i]);
+    }
+}
+
+/* Half to even, clamped: 127.5 is 128, 126.5 is 126. */
+static void image_pixels_round_as_diffusers_does(void **state) {
+    model_rig *r = *state;
+    static const float values[] = {-1, 1, 0, -2, 2, 2 * 126.5f / 255 - 1};
+    static const uint8_t want[] = {0, 255, 128, 0, 255, 126};
+    dfx_image image = {.width = 2, .height = 1};
+    assert_int_equal(dfx_image_pixels(&image, values, &r->sink), DFX_OK);
+    assert_memory_equal(image.rgb, want, sizeof(want));
+    dfx_image_free(&image);
+}
+
+static void vae_factor_is_two_for_each_level_above_the_first(void **state) {
+    (void)state;
+    assert_int_equal(dfx_vae_factor(&(dfx_vae_config){.n_levels = 4}), 8);
+    assert_int_equal(dfx_vae_factor(&(dfx_vae_config){.n_levels = 1}), 1);
+}
+
+static int write_models(void **state) {
+    if (tmpdir_setup(state) != 0)
+        return -1;
+    tmpdir *dir = *state;
+    char path[TMPDIR_PATH];
+    tmpdir_mkdir(dir, "g32");
+    tmpdir_mkdir(dir, "g8");
+    bool ok = tiny_write_vae(tmpdir_join(dir, "g32", path), 32) == DFX_OK;
+    ok = tiny_write_vae(tmpdir_join(dir, "g8", path), 8) == DFX_OK && ok;
+    return ok ? 0 : -1;
+}
+
+#define WITH_MRIG(test) cmocka_unit_test_setup_teardown(test, mrig_setup, mrig_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WITH_MRIG(vae_decode_equals_diffusers),
+        WITH_MRIG(vae_encode_equals_diffusers),
+        WITH_MRIG(image_pixels_round_as_diffusers_does),
+        cmocka_unit_test(vae_factor_is_two_for_each_level_above_the_first),
+    };
+    return cmocka_run_group_tests(tests, write_models, tmpdir_teardown);
+}

@@ -1,50 +1,213 @@
 # dfx-edge. `make help` lists the targets; `make info` says what was found and what was left out.
+#
+# Objects go to build/<variant>/: `release` is what gets installed, `san` carries ASan and UBSan and runs the tests.
+# An object is rebuilt when a file it includes changes (-MMD) or when its flags do (build/<variant>/flags).
 
 VERSION := 0.1.0
 PREFIX  ?= /usr/local
+DESTDIR ?=
 VARIANT ?= release
 B       := build/$(VARIANT)
-CC      ?= gcc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
 
-PKGS    := jansson libpng libutf8proc
+# ---- Flags. The release runs on every processor of its architecture: no -march here, the source clones its hot loops.
+
+PKGS    := jansson libpng libutf8proc openblas
 CSTD    := -std=gnu11
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-unused-parameter
 OPT_release := -O3 -g -fno-math-errno -fno-trapping-math
-OPT_san := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined -DDFX_SANITIZED=1
-CFLAGS_ALL = $(CSTD) $(WARN) $(OPT_$(VARIANT)) -ffp-contract=off -fno-strict-aliasing -pthread -I. -D_GNU_SOURCE -DDFX_VERSION='"$(VERSION)"' \
-             $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(CFLAGS)
-LDLIBS_ALL = $(shell pkg-config --libs $(PKGS) 2>/dev/null) -lmimalloc -lopenblas -lm -pthread $(LDLIBS)
-LDFLAGS_ALL = $(filter -fsanitize%,$(OPT_$(VARIANT))) $(LDFLAGS)
+# gcc itself says that its warning of variables that may be uninitialized is often wrong under sanitizers.
+OPT_san := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+           -Wno-maybe-uninitialized -DDFX_SANITIZED=1
+ifeq ($(OPT_$(VARIANT)),)
+$(error there is no variant "$(VARIANT)"; there are release and san)
+endif
+
+# mimalloc of Debian 12 and Ubuntu has no .pc file; its early packages put the header one folder deeper.
+MIMALLOC_CFLAGS := $(addprefix -I,$(wildcard /usr/include/mimalloc-[0-9]*))
+MIMALLOC_LIBS   := -lmimalloc
+
+CFLAGS_ALL := $(CSTD) $(WARN) $(OPT_$(VARIANT)) -ffp-contract=off -fno-strict-aliasing -pthread -I. -D_GNU_SOURCE \
+              -DDFX_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(MIMALLOC_CFLAGS)
+LDLIBS_ALL := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(MIMALLOC_LIBS) -lm -pthread
+LDFLAGS_ALL := $(filter -fsanitize%,$(OPT_$(VARIANT)))
+TEST_LIBS  := -lcmocka
+
+# The installed program looks for the bundled model here. Only the objects of tools/ know it.
+DATADIR := $(abspath $(PREFIX))/share/dfx-edge
+
+# ---- Files
 
 LIB_SRC := $(wildcard core/*.c quant/*.c kernels/*.c kernels/cpu/*.c offload/*.c models/*.c)
 CLI_SRC := $(wildcard tools/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 TEST_HELP_SRC := $(filter-out $(TEST_SRC) $(wildcard tests/fuzz_*.c),$(wildcard tests/*.c))
-LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+
+# ---- CUDA: built along where there is nvcc (`make NVCC=` leaves it out), once kernels/cuda has sources.
+
+CUDA_C  := $(wildcard kernels/cuda/*.c)
+CUDA_CU := $(wildcard kernels/cuda/*.cu)
+ifeq ($(origin NVCC),undefined)
+NVCC    := $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
+endif
+ifneq ($(NVCC),)
+HAVE_NVCC := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
+endif
+ifneq ($(and $(HAVE_NVCC),$(CUDA_C)),)
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+NVCC_ARCH ?= -arch=all-major
+NVCCFLAGS := -O3 -g -I. $(NVCC_ARCH)
+CFLAGS_ALL += -DDFX_HAVE_CUDA=1 -isystem $(CUDA_HOME)/include
+LDLIBS_ALL += -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart
+LIB_SRC += $(CUDA_C)
+CU_OBJ  := $(CUDA_CU:%.cu=$(B)/%.cu.o)
+endif
+
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(CU_OBJ)
 CLI_OBJ := $(CLI_SRC:%.c=$(B)/%.o)
-TEST_BIN := $(TEST_SRC:tests/%.c=$(B)/tests/%)
+TEST_OBJ := $(TEST_SRC:%.c=$(B)/%.o)
+TEST_BIN := $(TEST_OBJ:.o=)
 TEST_HELP_OBJ := $(TEST_HELP_SRC:%.c=$(B)/%.o)
 
-.PHONY: all tests
-all: dfx-edge
+# ---- Building
 
-dfx-edge: $(B)/dfx-edge
-	@cp -f $< $@
+.PHONY: all tests need need-tests FORCE
+.SECONDARY:
+all: dfx-edge ## build ./dfx-edge (the default)
+
+# V=1 shows the commands.
+Q := $(if $(V),,@)
+
+# Variants share the name ./dfx-edge, so time stamps cannot tell whether it is the right one.
+dfx-edge: $(B)/dfx-edge FORCE
+	@cmp -s $< $@ || cp -f $< $@
 
 $(B)/libdfx.a: $(LIB_OBJ)
-	@rm -f $@; ar rcs $@ $^
+	@echo "  AR    $@"
+	@rm -f $@
+	$(Q)ar rcs $@ $^
 
 $(B)/dfx-edge: $(CLI_OBJ) $(B)/libdfx.a
-	$(CC) $(LDFLAGS_ALL) -o $@ $^ $(LDLIBS_ALL)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(LDLIBS_ALL) $(LDLIBS)
 
 $(B)/tests/test_%: $(B)/tests/test_%.o $(TEST_HELP_OBJ) $(B)/libdfx.a
-	$(CC) $(LDFLAGS_ALL) -o $@ $^ -lcmocka $(LDLIBS_ALL)
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS_ALL) $(LDLIBS)
 
-tests: $(TEST_BIN)
+tests: $(TEST_BIN) ## build the test programs of VARIANT (release or san)
 
-$(B)/%.o: %.c Makefile
+$(B)/%.o: %.c $(B)/flags | need
+	@echo "  CC    $<"
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CFLAGS_ALL) $(OWN_CFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-.SECONDARY:
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_SRC:%.c=$(B)/%.d) $(TEST_HELP_OBJ:.o=.d)
+$(B)/%.cu.o: %.cu $(B)/flags | need
+	@echo "  NVCC  $<"
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c -o $@ $<
+
+$(CLI_OBJ): OWN_CFLAGS := -DDFX_DATADIR='"$(DATADIR)"'
+$(CLI_OBJ): $(B)/flags-tools
+$(TEST_OBJ) $(TEST_HELP_OBJ): | need-tests
+
+# These files change only when their text does: other flags, or another PREFIX, rebuild what they touch and no more.
+$(B)/flags: export TEXT = $(CC) $(CFLAGS_ALL) $(CFLAGS) $(NVCCFLAGS)
+$(B)/flags-tools: export TEXT = $(DATADIR)
+$(B)/flags $(B)/flags-tools: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' "$$TEXT" | cmp -s - $@ || printf '%s\n' "$$TEXT" >$@
+
+# One line about missing libraries rather than a page from the compiler.
+need: ; @tools/setup.sh --need build
+need-tests: ; @tools/setup.sh --need check
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(TEST_HELP_OBJ:.o=.d)
+
+# ---- From nothing to a picture, or to tested. The build is a second make, for two reasons: it must read anew what
+# setup has just installed, and a check needs two variants. It runs a job a processor unless -j says otherwise.
+
+.PHONY: setup demo check
+export DFX_TOKENIZERS ?= ../shared/tokenizers
+PROCESSORS := $(shell nproc)
+JOBS = $(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),$(PROCESSORS))
+SUBMAKE = +@$(MAKE) --no-print-directory $(if $(findstring -j,$(MAKEFLAGS)),,-j$(PROCESSORS))
+DEMO_PROMPT := a red ball on a green hill under a night sky
+
+setup: ## install the packages that building and testing need (Debian, Ubuntu; as root or with sudo)
+	@tools/setup.sh check
+
+demo: ## install what is missing, build, and make a picture with the bundled model
+	@tools/setup.sh build
+	$(SUBMAKE) VARIANT=release dfx-edge
+	./dfx-edge "$(DEMO_PROMPT)"
+	@echo "The picture is $(CURDIR)/$$(ls -t dfx-*.png | head -n 1)"
+
+check: ## install what is missing, build, and run every test that this machine can run
+	@tools/setup.sh check
+	$(SUBMAKE) VARIANT=san tests
+	$(SUBMAKE) VARIANT=release dfx-edge
+	@DFX_EDGE=$(CURDIR)/dfx-edge tools/run_tests.sh $(JOBS) build/check $(TEST_SRC:%.c=build/san/%) \
+	    $(sort $(wildcard tests/cli_*.sh)) tools/check_layers.sh tools/check_format.sh
+
+# ---- Installing
+
+.PHONY: install uninstall
+BIN_TO  := $(DESTDIR)$(abspath $(PREFIX))/bin
+LIB_TO  := $(DESTDIR)$(abspath $(PREFIX))/lib
+INC_TO  := $(DESTDIR)$(abspath $(PREFIX))/include
+DATA_TO := $(DESTDIR)$(DATADIR)
+DOC_TO  := $(DESTDIR)$(abspath $(PREFIX))/share/doc/dfx-edge
+SCENES   = $(shell cd models && find scenes -type f)
+
+# The public header is one file: the statuses it speaks of are spliced in, and nothing else of ours may remain.
+$(B)/dfx.h: models/dfx.h core/status.h Makefile
+	@mkdir -p $(@D)
+	@sed -e '/^#include "core\/status\.h"/{r core/status.h' -e 'd;}' $< >$@.tmp
+	@! grep -n '^ *# *include *"' $@.tmp || { echo "models/dfx.h may include core/status.h only" >&2; exit 1; }
+	@mv $@.tmp $@
+
+install: $(B)/dfx-edge $(B)/libdfx.a $(B)/dfx.h ## install under PREFIX (default /usr/local), staged in DESTDIR
+	install -d $(BIN_TO) $(LIB_TO) $(INC_TO) $(DATA_TO) $(DOC_TO)
+	install -m 755 $(B)/dfx-edge $(BIN_TO)/dfx-edge
+	install -m 644 $(B)/libdfx.a $(LIB_TO)/libdfx.a
+	install -m 644 $(B)/dfx.h $(INC_TO)/dfx.h
+	@for file in $(SCENES); do install -D -m 644 models/$$file $(DATA_TO)/$$file || exit 1; done
+	install -m 644 LICENSE $(DOC_TO)/LICENSE
+
+uninstall: ## remove what install put there
+	rm -f $(BIN_TO)/dfx-edge $(LIB_TO)/libdfx.a $(INC_TO)/dfx.h
+	rm -rf $(DATA_TO) $(DOC_TO)
+
+# ---- Looking around
+
+.PHONY: info help clean format
+INFO = printf '%-14s %s\n'
+
+info: ## say what was found, and what is left out and why
+	@$(INFO) dfx-edge "$(VERSION), variant $(VARIANT), PREFIX $(PREFIX)"
+	@$(INFO) compiler "$$($(CC) --version 2>/dev/null | head -n 1 | grep . || echo '$(CC) not found') ($$($(CC) -dumpmachine 2>/dev/null))"
+	@for lib in $(PKGS); do \
+	    $(INFO) $$lib "$$(pkg-config --modversion $$lib 2>/dev/null || echo 'not found: make setup installs it')"; \
+	done
+	@$(INFO) mimalloc "$$(echo '#include <mimalloc.h>' | $(CC) $(MIMALLOC_CFLAGS) -E -dM -x c - 2>/dev/null | \
+	    sed -n 's/.*MI_MALLOC_VERSION *\([0-9]\)\([0-9]\)\([0-9]\).*/\1.\2.\3/p' | grep . || echo 'not found: make setup installs it')"
+	@$(INFO) cmocka "$$(pkg-config --modversion cmocka 2>/dev/null || echo 'not found: tests are left out; make setup installs it')"
+	@$(INFO) clang-format "$$(clang-format --version 2>/dev/null | sed 's/.*version //' | grep . || echo 'not found: check of the format is left out')"
+	@$(INFO) CUDA '$(CUDA_INFO)'
+	@$(INFO) "link libdfx.a" '$(LDLIBS_ALL)'
+
+CUDA_INFO = $(if $(CUDA_C),$(if $(HAVE_NVCC),nvcc $(HAVE_NVCC),nvcc not found: the CUDA backend is left out),$(if \
+            $(HAVE_NVCC),nvcc $(HAVE_NVCC) found; this version has no CUDA backend yet,nvcc not found; this version has no CUDA backend yet))
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@echo "Variables: PREFIX DESTDIR CC CFLAGS LDFLAGS VARIANT=release|san NVCC (empty: no CUDA) V=1 (show commands)"
+
+format: ## lay out the C files as .clang-format says
+	@tools/check_format.sh --fix
+
+clean: ## remove what was built
+	rm -rf build dfx-edge

@@ -117,7 +117,8 @@ typedef struct dfx_image {
     double seconds;                     /* the whole call */
     uint64_t peak_device_bytes;         /* of the ledger that the budget bounds */
     char *parameters; /* the text of the PNG's "parameters" chunk; owned by the image */
-    char *json;       /* the same as a JSON object; owned by the image */
+    char *
+        json; /* the same as a JSON object, without times: the same picture is the same file; owned by the image */
 } dfx_image;
 
 /* One picture. Errors: as dfx_request_check; DFX_E_CANCELLED; DFX_E_NUMERIC when a value is not finite; DFX_E_IO. On any

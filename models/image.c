@@ -49,18 +49,14 @@ static json_t *json_seed(uint64_t seed) {
     return json_string(text);
 }
 
+/* Nothing of how long it took or what it used: the same picture is the same file. */
 static dfx_status make_json(dfx_image *image, const char *prompt, const char *model,
                             const dfx_sink *sink) {
-    json_t *stages = json_object();
-    for (int i = 0; stages && i < DFX_N_STAGES; i++)
-        json_object_set_new(stages, dfx_stage_name((dfx_stage)i),
-                            json_real(image->stage_seconds[i]));
-    json_t *root = json_pack(
-        "{s:s, s:o, s:i, s:i, s:i, s:f, s:i, s:s, s:s, s:s, s:f, s:o, s:I}", "prompt", prompt,
-        "seed", json_seed(image->seed), "width", image->width, "height", image->height, "steps",
-        image->steps, "guidance", (double)image->guidance, "text_length", image->text_length,
-        "sampler", "euler", "model", model, "version", dfx_version(), "seconds", image->seconds,
-        "stage_seconds", stages, "peak_device_bytes", (json_int_t)image->peak_device_bytes);
+    json_t *root =
+        json_pack("{s:s, s:o, s:i, s:i, s:i, s:f, s:i, s:s, s:s, s:s}", "prompt", prompt, "seed",
+                  json_seed(image->seed), "width", image->width, "height", image->height, "steps",
+                  image->steps, "guidance", (double)image->guidance, "text_length",
+                  image->text_length, "sampler", "euler", "model", model, "version", dfx_version());
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(root);
     if (text)

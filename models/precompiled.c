@@ -40,7 +40,7 @@ void dfx_precompiled_fini(dfx_precompiled *map) {
 static dfx_status check_units(const dfx_precompiled *map, const char *name, const dfx_sink *sink) {
     for (size_t at = 0; at < map->n_units; at++) {
         uint32_t unit = map->units[at];
-        if (unit_is_leaf(unit))
+        if (unit_is_leaf(unit) && at > 0) /* a walk starts at unit 0 whatever it is */
             continue;
         size_t base = at ^ unit_offset(unit);
         if (base >= map->n_units)

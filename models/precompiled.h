@@ -1,10 +1,11 @@
 /* sentencepiece's precompiled character map: which short texts a normaliser replaces by which.
  *
  * Blob: u32 LE bytes of the trie | trie, a double array of u32 LE units | replacement texts, each
- * NUL-terminated. Unit u at place p: label = u & 0x800000FF, offset = (u >> 10) << ((u & 0x200) >>
- * 6), has_leaf = bit 8; a leaf (bit 31) holds in its low 31 bits where the replacement begins.
- * Source: the darts-clone layout. Every place a walk can reach is checked at open, so that applying
- * a map cannot fail on its content. */
+ * NUL-terminated. Of a unit u:
+ *   label = u & 0x800000FF, offset = (u >> 10) << ((u & 0x200) >> 6), has_leaf = bit 8;
+ *   a leaf (bit 31) holds in its low 31 bits where the replacement begins.
+ * Source: the darts-clone layout. Every place a walk can reach is checked when a map is made, so
+ * that applying it cannot fail on its content. */
 #ifndef DFX_MODELS_PRECOMPILED_H
 #define DFX_MODELS_PRECOMPILED_H
 

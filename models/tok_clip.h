@@ -1,8 +1,8 @@
 /* CLIP's tokenizer: byte-level BPE over lower-cased text, as the fast tokenizer of the Python
  * library does it.
  *
- * NFC, white space collapsed and dropped, lower-cased; cut into contractions ('s 't 're 've 'm 'll
- * 'd), letter runs, single numbers, runs of anything else; each piece is merged by rank.
+ * NFC, lower-cased, white space only separates; cut into contractions ('s 't 're 've 'm 'll 'd),
+ * letter runs, single numbers, runs of anything else; the bytes of each piece are merged by rank.
  * Facts that have bitten someone (tests/test_tok_clip.c guards each):
  *   the suffix </w> belongs to the last byte of a piece, not to its last character;
  *   digits are single tokens; combining marks are neither letters nor numbers;

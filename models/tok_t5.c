@@ -17,8 +17,7 @@ typedef struct work {
     const dfx_sink *sink;
     dfx_text_buf text, spare; /* the segment being normalised, and where the next form is written */
     dfx_text_buf marked[DFX_T5_STEPS_MAX]; /* what each metaspace step wrote */
-    bool
-        lost_front; /* a Strip took white space from the segment's front: it no longer begins where it began */
+    bool lost_front; /* Strip took white space away in front: the text begins later now */
     dfx_t5_lattice lattice;
     dfx_id_list ids;
 } work;

@@ -2,14 +2,15 @@
  * of the Python library does it.
  *
  * Added tokens are cut out as written; the rest is normalised, words get their mark U+2581, each is
- * segmented, and the end token follows. Facts that have bitten someone (tests/test_tok_t5.c guards
- * each):
+ * segmented, and the end token follows.
+ * Facts that have bitten someone (tests/test_tok_t5.c guards each):
  *   case is kept; newlines, tabs and odd spaces are spaces; runs of them collapse;
  *   a run of unknown characters within a word is one unknown token;
  *   padding (id 0) is not masked by FLUX, so the length that is asked for matters;
  *   text after an added token gets no word mark of its own under prepend_scheme "first".
  * Bytes that are not UTF-8: each bad sequence is replaced by U+FFFD before tokenising (T5's map
- * makes it a space). An open tokenizer is read-only: encode from any thread. */
+ * makes it a space).
+ * An open tokenizer is read-only: encode from any thread. */
 #ifndef DFX_MODELS_TOK_T5_H
 #define DFX_MODELS_TOK_T5_H
 

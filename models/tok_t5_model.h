@@ -27,8 +27,8 @@ typedef struct dfx_t5_norm {
 
 /* A cutting of the text, applied in order, each to the parts that the one before left. */
 typedef enum dfx_t5_split_kind {
-    DFX_T5_SPLIT_SPACE, /* parts between white space, which is dropped */
-    DFX_T5_SPLIT_METASPACE /* spaces become word marks, a mark may be put in front, then a cut before each mark */
+    DFX_T5_SPLIT_SPACE,    /* parts between white space, which is dropped */
+    DFX_T5_SPLIT_METASPACE /* spaces become word marks, perhaps one in front; cut before each */
 } dfx_t5_split_kind;
 
 typedef enum dfx_t5_prepend { DFX_T5_ALWAYS, DFX_T5_FIRST, DFX_T5_NEVER } dfx_t5_prepend;

@@ -3,8 +3,8 @@
  *   ModelProto      1 pieces, 2 trainer_spec, 3 normalizer_spec
  *   SentencePiece   1 piece, 2 score, 3 type
  *   TrainerSpec     3 model_type, 24 treat_whitespace_as_suffix, 35 byte_fallback
- *   NormalizerSpec  2 precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces, 5
- *   escape_whitespaces
+ *   NormalizerSpec  2 precompiled_charsmap, 3 add_dummy_prefix, 4 remove_extra_whitespaces,
+ *                   5 escape_whitespaces
  * The result is the pipeline that tokenizer.json of the same model spells out, so both files give
  * the same ids. Pieces that are not ordinary never match inside a text; control, unknown and
  * user-defined ones are added tokens. */

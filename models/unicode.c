@@ -112,8 +112,7 @@ bool dfx_code_is_number(int32_t code) {
 }
 
 size_t dfx_code_lower(int32_t code, int32_t out[2]) {
-    if (code ==
-        0x130) { /* the one lower-casing of SpecialCasing.txt that has no condition and two characters */
+    if (code == 0x130) { /* alone in SpecialCasing.txt: two characters and no condition */
         out[0] = 'i';
         out[1] = 0x307;
         return 2;

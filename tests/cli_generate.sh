@@ -222,7 +222,7 @@ stop() {
     { wait $job; } 2>/dev/null
     local got=$? took=$((($(date +%s%N) - begun) / 1000000))
     [ $got -eq 130 ] || fault "$name: exit code $got instead of 130"
-    [ $took -lt 2000 ] || fault "$name: took $took ms"
+    [ $took -lt 1000 ] || fault "$name: took $took ms"
     [ -z "$(ls -A stopped)" ] || fault "$name: left $(ls -A stopped)"
 }
 stop INT

@@ -6,7 +6,6 @@
  * and y. */
 #include "kernels/cpu/cpu_internal.h"
 
-#include <cblas.h>
 #include <string.h>
 
 enum { BLOCK_QUERIES = 64 };
@@ -20,12 +19,8 @@ typedef struct attention {
     bool causal;
 } attention;
 
-static int64_t min64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static int64_t block_queries(const dfx_op_call *call) {
-    return min64(BLOCK_QUERIES, call->m[0].rows);
+    return dfx_cpu_min(BLOCK_QUERIES, call->m[0].rows);
 }
 
 /* Worker scratch: scores of a block. */
@@ -41,7 +36,7 @@ static float *head_of(const dfx_mat *m, int64_t row, int64_t head, int64_t head_
 /* Scores of one query to weights, not yet divided by their sum, which is returned. Keys it may not see get 0. */
 static float soften(const attention *a, int64_t head, int64_t query, float *scores,
                     int64_t n_keys) {
-    int64_t n_seen = a->causal ? min64(n_keys, query + 1) : n_keys;
+    int64_t n_seen = a->causal ? dfx_cpu_min(n_keys, query + 1) : n_keys;
     if (a->bias->ptr) {
         const float *bias = (const float *)a->bias->ptr + head * a->bias->ld;
         bias += a->k->rows - 1 - query; /* of key 0 */
@@ -56,18 +51,17 @@ static float soften(const attention *a, int64_t head, int64_t query, float *scor
 static void run_block(void *ctx, int64_t index, int worker) {
     const attention *a = ctx;
     int64_t head = index / a->n_blocks, e = a->head;
-    int64_t q0 = index % a->n_blocks * BLOCK_QUERIES, qb = min64(BLOCK_QUERIES, a->q->rows - q0);
-    int64_t n_keys = a->causal ? min64(a->k->rows, q0 + qb) : a->k->rows;
+    int64_t q0 = index % a->n_blocks * BLOCK_QUERIES,
+            qb = dfx_cpu_min(BLOCK_QUERIES, a->q->rows - q0);
+    int64_t n_keys = a->causal ? dfx_cpu_min(a->k->rows, q0 + qb) : a->k->rows;
     float *scores = dfx_cpu_worker_scratch(a->cpu, worker);
     float *y = head_of(a->y, q0, head, e), sums[BLOCK_QUERIES];
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)qb, (int)n_keys, (int)e, a->scale,
-                head_of(a->q, q0, head, e), (int)a->q->ld, head_of(a->k, 0, head, e), (int)a->k->ld,
-                0.0f, scores, (int)n_keys);
+    dfx_cpu_sgemm(&a->cpu->blas, true, qb, n_keys, e, a->scale, head_of(a->q, q0, head, e),
+                  a->q->ld, head_of(a->k, 0, head, e), a->k->ld, 0.0f, scores, n_keys);
     for (int64_t i = 0; i < qb; i++)
         sums[i] = soften(a, head, q0 + i, scores + i * n_keys, n_keys);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)qb, (int)e, (int)n_keys, 1.0f,
-                scores, (int)n_keys, head_of(a->v, 0, head, e), (int)a->v->ld, 0.0f, y,
-                (int)a->y->ld);
+    dfx_cpu_sgemm(&a->cpu->blas, false, qb, e, n_keys, 1.0f, scores, n_keys,
+                  head_of(a->v, 0, head, e), a->v->ld, 0.0f, y, a->y->ld);
     for (int64_t i = 0; i < qb; i++)
         for (int64_t j = 0; j < e; j++)
             y[i * a->y->ld + j] /= sums[i];

@@ -1,11 +1,9 @@
 /* The CPU as a backend: host memory, one scratch block, and a switch from the kind of an op to its function.
  *
  * Scratch grows in prepare and nowhere else; a run that would need more is a fault of the caller. Calls run to their
- * end before run returns, so order is kept and download has nothing to wait for.
- * OpenBLAS is told once, for the process, to use the calling thread alone: the pool's workers are the threads. */
+ * end before run returns, so order is kept and download has nothing to wait for. */
 #include "kernels/cpu/cpu_internal.h"
 
-#include <cblas.h>
 #include <limits.h>
 #include <string.h>
 
@@ -210,34 +208,17 @@ static const dfx_backend_vtable cpu_vtable = {
     .set_cancel = cpu_set_cancel,
 };
 
-/* OpenBLAS chooses its kernels by the processor's model number when it is loaded, and one that is newer than it gets
- * those for SSE3, several times slower. Only the environment can tell it better. */
-static void warn_of_old_kernels(const dfx_sink *sink) {
-#if defined(__x86_64__)
-    static const char *const old[] = {"Prescott", "Core2", "Penryn", "Dunnington", "Nehalem"};
-    if (!__builtin_cpu_supports("avx2"))
-        return;
-    const char *better = __builtin_cpu_supports("avx512f") ? "SkylakeX" : "Haswell";
-    for (size_t i = 0; i < DFX_COUNT(old); i++)
-        if (strcmp(openblas_get_corename(), old[i]) == 0)
-            dfx_warn(sink,
-                     "OpenBLAS does not know this processor and uses its kernels for %s, which are "
-                     "slow; set OPENBLAS_CORETYPE=%s in the environment",
-                     old[i], better);
-#endif
-}
-
 dfx_status dfx_cpu_backend_open(const dfx_cpu_options *options, const dfx_sink *sink,
                                 dfx_backend **out) {
     dfx_cpu *cpu;
     DFX_TRY(dfx_new(sink, "cpu backend", &cpu));
-    dfx_status status = dfx_pool_open(sink, options->n_threads, &cpu->pool);
+    dfx_status status = dfx_cpu_blas_open(sink, &cpu->blas);
+    if (status == DFX_OK)
+        status = dfx_pool_open(sink, options->n_threads, &cpu->pool);
     if (status != DFX_OK) {
         dfx_free(cpu);
         return status;
     }
-    openblas_set_num_threads(1);
-    warn_of_old_kernels(sink);
     cpu->base = (dfx_backend){.vt = &cpu_vtable,
                               .name = "cpu",
                               .act_dtype = DFX_DTYPE_F32,

@@ -28,17 +28,9 @@ typedef struct conv {
     bool in_place; /* x is the gathered matrix already */
 } conv;
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
-static int64_t min64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* `total` in pieces of nearly one size, none above `most`. */
 static int64_t even_cut(int64_t total, int64_t most) {
-    return ceil_div(total, ceil_div(total, most));
+    return dfx_cpu_ceil_div(total, dfx_cpu_ceil_div(total, most));
 }
 
 static conv conv_of(const dfx_cpu *cpu, const dfx_op_call *call) {
@@ -58,10 +50,10 @@ static conv conv_of(const dfx_cpu *cpu, const dfx_op_call *call) {
     int64_t taps_most = GATHER_COLS / c.x->cols;
     c.taps_abreast = even_cut(c.n_taps, taps_most < 1 ? 1 : taps_most);
     c.tile_channels = even_cut(c.y->cols, TILE_CHANNELS);
-    c.n_channel_tiles = ceil_div(c.y->cols, c.tile_channels);
+    c.n_channel_tiles = dfx_cpu_ceil_div(c.y->cols, c.tile_channels);
     for (size_t i = 0; i < DFX_COUNT(sizes); i++) {
         c.tile_pixels = even_cut(c.y->rows, sizes[i]);
-        c.n_pixel_tiles = ceil_div(c.y->rows, c.tile_pixels);
+        c.n_pixel_tiles = dfx_cpu_ceil_div(c.y->rows, c.tile_pixels);
         if (c.n_pixel_tiles * c.n_channel_tiles >= TILES_WANTED)
             break;
     }
@@ -132,15 +124,15 @@ static void finish_pixel(const conv *c, int64_t pixel, int64_t n0, int64_t nb, c
 static void run_tile(void *ctx, int64_t index, int worker) {
     const conv *c = ctx;
     int64_t p0 = index / c->n_channel_tiles * c->tile_pixels;
-    int64_t pb = min64(c->tile_pixels, c->y->rows - p0);
+    int64_t pb = dfx_cpu_min(c->tile_pixels, c->y->rows - p0);
     int64_t n0 = index % c->n_channel_tiles * c->tile_channels;
-    int64_t nb = min64(c->tile_channels, c->y->cols - n0);
+    int64_t nb = dfx_cpu_min(c->tile_channels, c->y->cols - n0);
     float *sums = dfx_cpu_worker_scratch(c->cpu, worker);
     float *cols = sums + floats(c->tile_pixels * c->tile_channels);
     float *bias_buf = cols + floats(c->tile_pixels * c->taps_abreast * c->x->cols);
     const float *w = (const float *)dfx_cpu_shared_scratch(c->cpu) + n0 * c->w->cols;
     for (int64_t tap = 0; tap < c->n_taps; tap += c->taps_abreast) {
-        int64_t n_taps = min64(c->taps_abreast, c->n_taps - tap), kb = n_taps * c->x->cols;
+        int64_t n_taps = dfx_cpu_min(c->taps_abreast, c->n_taps - tap), kb = n_taps * c->x->cols;
         const float *x = cols;
         int64_t ldx = kb;
         if (c->in_place) {
@@ -149,9 +141,8 @@ static void run_tile(void *ctx, int64_t index, int worker) {
         } else {
             gather(c, p0, pb, tap, n_taps, cols);
         }
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)pb, (int)nb, (int)kb, 1.0f, x,
-                    (int)ldx, w + tap * c->x->cols, (int)c->w->cols, tap ? 1.0f : 0.0f, sums,
-                    (int)nb);
+        dfx_cpu_sgemm(&c->cpu->blas, true, pb, nb, kb, 1.0f, x, ldx, w + tap * c->x->cols,
+                      c->w->cols, tap ? 1.0f : 0.0f, sums, nb);
     }
     dfx_mat b = dfx_cpu_row_part(c->b, 0, n0, nb);
     const float *bias = b.ptr ? dfx_cpu_row(&b, 0, bias_buf) : NULL;

@@ -9,6 +9,7 @@
 
 #include "core/pool.h"
 #include "kernels/backend.h"
+#include "kernels/cpu/cpu_blas.h"
 
 /* Clones of hot loops for wider vectors, chosen at load time. Not under sanitizers, whose start-up they precede. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(DFX_SANITIZED)
@@ -19,9 +20,18 @@
 
 enum { DFX_LANES = 16 };
 
+static inline int64_t dfx_cpu_ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static inline int64_t dfx_cpu_min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 typedef struct dfx_cpu {
     dfx_backend base; /* first: a dfx_backend pointer is a dfx_cpu pointer */
     dfx_pool *pool;   /* owned */
+    dfx_cpu_blas blas;
     dfx_mem
         scratch; /* owned; n_threads slices of worker_scratch_bytes, then shared_scratch_bytes */
     size_t worker_scratch_bytes, shared_scratch_bytes;

@@ -9,8 +9,6 @@
  * no say, so that a row of y does not depend on M. */
 #include "kernels/cpu/cpu_internal.h"
 
-#include <cblas.h>
-
 enum {
     SKINNY_ROWS = 64,   /* the greatest M of the skinny path */
     SKINNY_GROUP = 16,  /* rows of W an index */
@@ -33,18 +31,10 @@ typedef struct linear {
     tiling t;
 } linear;
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
-static int64_t min64(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* `total` in pieces of nearly one size, none above `most`. */
 static int64_t even_cut(int64_t total, int64_t most) {
-    int64_t even = ceil_div(total, ceil_div(total, most));
-    return ceil_div(even, TILE_GRAIN) * TILE_GRAIN;
+    int64_t even = dfx_cpu_ceil_div(total, dfx_cpu_ceil_div(total, most));
+    return dfx_cpu_ceil_div(even, TILE_GRAIN) * TILE_GRAIN;
 }
 
 /* The largest tiles that still give TILES_WANTED. */
@@ -56,8 +46,8 @@ static tiling choose_tiling(const dfx_op_call *call) {
     for (size_t i = 0; i < DFX_COUNT(sizes); i++) {
         t.m = even_cut(y->rows, sizes[i][0]);
         t.n = even_cut(y->cols, sizes[i][1]);
-        t.n_m = ceil_div(y->rows, t.m);
-        t.n_n = ceil_div(y->cols, t.n);
+        t.n_m = dfx_cpu_ceil_div(y->rows, t.m);
+        t.n_n = dfx_cpu_ceil_div(y->cols, t.n);
         if (t.n_m * t.n_n >= TILES_WANTED)
             break;
     }
@@ -112,17 +102,17 @@ static void finish_row(const linear *l, int64_t m, int64_t n0, int64_t nb, float
 static void run_tile(void *ctx, int64_t index, int worker) {
     const linear *l = ctx;
     const tiling *t = &l->t;
-    int64_t m0 = index / t->n_n * t->m, mb = min64(t->m, l->y->rows - m0);
-    int64_t n0 = index % t->n_n * t->n, nb = min64(t->n, l->y->cols - n0);
+    int64_t m0 = index / t->n_n * t->m, mb = dfx_cpu_min(t->m, l->y->rows - m0);
+    int64_t n0 = index % t->n_n * t->n, nb = dfx_cpu_min(t->n, l->y->cols - n0);
     float *sums = dfx_cpu_worker_scratch(l->cpu, worker);
     float *w_buf = sums + floats(t->m * t->n);
     float *bias_buf = w_buf + floats(t->n * t->k);
     const float *x = (const float *)l->x->ptr + m0 * l->x->ld;
     for (int64_t k0 = 0; k0 < l->x->cols; k0 += t->k) {
-        int64_t kb = min64(t->k, l->x->cols - k0), ldw;
+        int64_t kb = dfx_cpu_min(t->k, l->x->cols - k0), ldw;
         const float *w = chunk_of_w(l->w, n0, nb, k0, kb, w_buf, &ldw);
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (int)mb, (int)nb, (int)kb, 1.0f,
-                    x + k0, (int)l->x->ld, w, (int)ldw, k0 ? 1.0f : 0.0f, sums, (int)nb);
+        dfx_cpu_sgemm(&l->cpu->blas, true, mb, nb, kb, 1.0f, x + k0, l->x->ld, w, ldw,
+                      k0 ? 1.0f : 0.0f, sums, nb);
     }
     dfx_mat b = dfx_cpu_row_part(l->b, 0, n0, nb);
     const float *bias = b.ptr ? dfx_cpu_row(&b, 0, bias_buf) : NULL;
@@ -170,7 +160,7 @@ static void finish_column(const linear *l, int64_t n, float *sums, const float *
 
 static void run_skinny(void *ctx, int64_t index, int worker) {
     const linear *l = ctx;
-    int64_t n0 = index * SKINNY_GROUP, nb = min64(SKINNY_GROUP, l->y->cols - n0);
+    int64_t n0 = index * SKINNY_GROUP, nb = dfx_cpu_min(SKINNY_GROUP, l->y->cols - n0);
     int64_t n_rows = l->y->rows, width = l->x->cols, ldx = l->x->ld;
     float *w_buf = dfx_cpu_worker_scratch(l->cpu, worker);
     float *sums = w_buf + floats(width);
@@ -201,6 +191,6 @@ dfx_status dfx_cpu_linear(dfx_cpu *cpu, const dfx_op_call *call) {
                 .act = call->p.act,
                 .t = choose_tiling(call)};
     if (l.t.skinny)
-        return dfx_pool_run(cpu->pool, ceil_div(l.y->cols, SKINNY_GROUP), run_skinny, &l);
+        return dfx_pool_run(cpu->pool, dfx_cpu_ceil_div(l.y->cols, SKINNY_GROUP), run_skinny, &l);
     return dfx_pool_run(cpu->pool, l.t.n_m * l.t.n_n, run_tile, &l);
 }

@@ -5,8 +5,10 @@ from typing import Iterator
 
 
 class Budget:
-    """Yields (step, share done in 0..1). By steps a run can be repeated exactly; by seconds it
-    cannot."""
+    """Yields (step, share done in 0..1).
+
+    By steps a run can be repeated exactly; by seconds it cannot.
+    """
 
     def __init__(self, steps: int, seconds: float | None = None) -> None:
         self.steps, self.seconds = steps, seconds

@@ -3,7 +3,8 @@ grammar that words them.
 
 A request is what the judge checks a picture against:
 
-    {"objects": [{"kind": 0..5, "colour": 0..7 or None, "size": 0..1 or None, "place": 0..2 or None}, ...],
+    {"objects": [{"kind": 0..5, "colour": 0..7 or None, "size": 0..1 or None,
+                  "place": 0..2 or None}, ...],
      "ground": 0..3 or None, "sky": 0..2 or None, "orb": bool, and if orb "sky_of_orb": 0..2}
 
 None where the caption leaves it open. Everything comes from the random.Random handed in: one seed,
@@ -29,20 +30,23 @@ GROUND_WORDS = [
     ["on a green hill", "on a green hill", "on a meadow", "on the grass", "in a green field",
      "on a grassy hill", "in a meadow"],
     ["in the desert", "in the desert", "on the sand", "on sand dunes", "in a sandy desert"],
-    ["in the snow", "in the snow", "on a snowy hill", "in a snowy field", "on white snow", "in winter"],
+    ["in the snow", "in the snow", "on a snowy hill", "in a snowy field", "on white snow",
+     "in winter"],
     ["in the sea", "on the sea", "in the ocean", "on the water", "on islands in the sea", "at sea"]]
 SKY_WORDS = [
     ["under a blue sky", "by day", "on a sunny day", "in the daytime", "under a bright blue sky",
      "during the day"],
-    ["at sunset", "at sunset", "under a sunset sky", "in the evening", "under an orange sky", "at dusk"],
-    ["at night", "at night", "under a night sky", "under the stars", "under a starry sky", "by night"]]
+    ["at sunset", "at sunset", "under a sunset sky", "in the evening", "under an orange sky",
+     "at dusk"],
+    ["at night", "at night", "under a night sky", "under the stars", "under a starry sky",
+     "by night"]]
 SUN_WORDS = ["with the sun", "with a sun in the sky", "and the sun", "with a bright sun"]
 MOON_WORDS = ["with the moon", "with a moon in the sky", "and the moon", "with a bright moon"]
 ORB_WORDS = [SUN_WORDS, SUN_WORDS, MOON_WORDS]
 PREFIXES = ["a picture of", "a painting of", "a drawing of", "an illustration of", "a photo of",
             "a scene with", "there is", "we see"]
 PRAISE = ["beautiful", "lovely", "cute", "nice", "old"]
-# words that people put into captions; the tokenizers know them, the grammar has no use for the most of them
+# words that people put into captions: the tokenizers know them, the grammar does not use most
 FURTHER_WORDS = [*PRAISE, "some", "is", "are", "this", "that", "it", "one", "two", "three", "very",
                  "my", "our", "of", "the"]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import things
 from canvas import Canvas, over
 from palette import GROUND, SKY, THINGS, TINT
-from scene import BALLOON, GROUNDS, SKIES, Scenes, take
+from scene import BALLOON, DESERT, SEA, SKIES, Scenes, take
 
 TURN = 6.2832
 PAINTERS: list[Callable] = [things.ball, things.cube, things.house, things.tree, things.mushroom,
@@ -22,7 +22,7 @@ PAINTERS: list[Callable] = [things.ball, things.cube, things.house, things.tree,
 HALF_WIDTH = np.array([.115, .125, .145, .12, .12, .0], np.float32)
 
 
-def draw_bytes(s: Scenes, device: torch.device, size: int = 256, chunk: int = 512) -> Tensor:
+def draw_bytes(s: Scenes, device: torch.device, size: int = 256, chunk: int = 256) -> Tensor:
     """All scenes as uint8 [n, 3, size, size] on the device, drawn `chunk` at a time."""
     n = len(s["sky"])
     out = torch.empty(n, 3, size, size, dtype=torch.uint8, device=device)
@@ -45,7 +45,7 @@ class _Drawing:
         self.X, self.Y = self.canvas.X, self.canvas.Y
         self.sky, self.ground = self._index("sky"), self._index("ground")
         self.day, self.sunset, self.night = ((self.sky == k).float() for k in range(len(SKIES)))
-        self.desert, self.sea = ((self.ground == GROUNDS.index(g)).float() for g in ("desert", "sea"))
+        self.desert, self.sea = ((self.ground == k).float() for k in (DESERT, SEA))
         self.tint = self._tensor(TINT)[self.sky]                          # [n, 3]
         self.stops = self._tensor(SKY)[self.sky]                          # [n, 3 stops, 3]
         self.far, self.near = self._tensor(GROUND)[self.sky, self.ground].unbind(1)    # [n, 3] each
@@ -207,7 +207,7 @@ class _Drawing:
         height = .020 + .17 * half_width
         island = self._ellipse(x, y + .004, half_width * 1.35, height)
         surf = self._tensor((.93, .97, 1.)) * self.tint * (1 - .35 * self.night[:, None])
-        sand = self._tensor(GROUND)[self.sky, GROUNDS.index("desert"), 0] * (1 - .04 * self.sunset[:, None])
+        sand = self._tensor(GROUND)[self.sky, DESERT, 0] * (1 - .04 * self.sunset[:, None])
         self._put(cover(island - .010, 3.0) * at_sea * .55, surf)
         self._put(cover(island, 1.4) * at_sea, sand)
         shadow = self._ellipse(x + half_width * .22, y, half_width * 1.12, .010 + .13 * half_width)

@@ -1,7 +1,8 @@
 """How many of the unseen captions does dfx-edge draw right? Needs Python and numpy only.
 
-    python3 tools/train/evaluate.py --binary ./dfx-edge --model models/scenes [--steps 16] [--limit N] [--jobs N]
-    python3 tools/train/evaluate.py --images DIR        judges pictures that are there already: DIR/SEED.png
+    python3 tools/train/evaluate.py --binary ./dfx-edge --model models/scenes
+                                    [--steps 16] [--limit N] [--jobs N] [--keep DIR] [--json FILE]
+    python3 tools/train/evaluate.py --images DIR        judges pictures that are there: DIR/SEED.png
 
 Draws each caption of captions.json with its seed, lets the judge look at the picture, and prints
 the rates beside those that diffusers reached with the bundled model.
@@ -43,8 +44,9 @@ class Job(NamedTuple):
 
 def draw(job: Job) -> None:
     seed = job.entry["seed"]
-    command = [str(job.binary), "-m", str(job.model), "--seed", str(seed), "--steps", str(job.steps),
-               "-q", "-o", str(job.images / f"{seed}.png"), job.entry["caption"]]
+    command = [str(job.binary), "-m", str(job.model), "--seed", str(seed),
+               "--steps", str(job.steps), "-q", "-o", str(job.images / f"{seed}.png"),
+               job.entry["caption"]]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: status {done.returncode}: {done.stderr.strip()}")
@@ -57,7 +59,8 @@ def marks_of(job: Job) -> dict[str, bool]:
     path = job.images / f"{job.entry['seed']}.png"
     rgb = png.read(path)
     if rgb.shape != (SIDE, SIDE, 3):
-        raise ValueError(f"{path}: {rgb.shape[1]} x {rgb.shape[0]} pixels, the judge wants {SIDE} x {SIDE}")
+        raise ValueError(f"{path}: {rgb.shape[1]} x {rgb.shape[0]} pixels, "
+                         f"the judge wants {SIDE} x {SIDE}")
     return judge.judge(judge.look(rgb), job.entry["request"])
 
 

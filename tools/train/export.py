@@ -64,7 +64,8 @@ def _configs(tokenizers: Tokenizers, vae: Vae) -> dict[str, dict]:
             "transformer": ["diffusers", "FluxTransformer2DModel"],
             "vae": ["diffusers", "AutoencoderKL"]},
         "scheduler/scheduler_config.json": {
-            "_class_name": "FlowMatchEulerDiscreteScheduler", "_diffusers_version": DIFFUSERS_VERSION,
+            "_class_name": "FlowMatchEulerDiscreteScheduler",
+            "_diffusers_version": DIFFUSERS_VERSION,
             "base_image_seq_len": 256, "base_shift": 0.5, "max_image_seq_len": 4096,
             "max_shift": 1.15, "num_train_timesteps": 1000, "shift": SHIFT,
             "use_dynamic_shifting": False},

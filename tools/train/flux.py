@@ -21,13 +21,15 @@ CHANNELS, TEXT_WIDTH, POOLED_WIDTH, TIME_WIDTH = 64, 128, 64, 256
 def pack(z: Tensor) -> Tensor:
     """Latents [B, 16, h, w] -> tokens [B, h/2 * w/2, 64], channel-major within a token."""
     b, c, h, w = z.shape
-    return z.view(b, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 1, 3, 5).reshape(b, h * w // 4, c * 4)
+    tokens = z.view(b, c, h // 2, 2, w // 2, 2).permute(0, 2, 4, 1, 3, 5)
+    return tokens.reshape(b, h * w // 4, c * 4)
 
 
 def unpack(x: Tensor, h: int, w: int) -> Tensor:
     """Tokens [B, h/2 * w/2, 64] -> latents [B, 16, h, w]."""
     b, _, c = x.shape
-    return x.view(b, h // 2, w // 2, c // 4, 2, 2).permute(0, 3, 1, 4, 2, 5).reshape(b, c // 4, h, w)
+    z = x.view(b, h // 2, w // 2, c // 4, 2, 2).permute(0, 3, 1, 4, 2, 5)
+    return z.reshape(b, c // 4, h, w)
 
 
 def rope_table(n_text: int, rows: int, columns: int, device: torch.device) -> tuple[Tensor, Tensor]:

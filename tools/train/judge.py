@@ -1,8 +1,8 @@
 """Does a picture match its caption? Decided from the pixels alone, by segmenting colours and
 measuring shapes (numpy only).
 
-    seen = look(rgb)               rgb uint8 [256, 256, 3]; what is in it: sky, ground, sun or moon, things
-    marks = judge(seen, request)   attribute -> True or False, for each attribute that the request (caption.py) names
+    seen = look(rgb)               rgb uint8 [256, 256, 3]; sky, ground, sun or moon, things in it
+    marks = judge(seen, request)   attribute -> True or False, for each that the request names
     rates([marks, ...])            the share of each attribute over many pictures
 
 Thresholds were set on drawn scenes, of which the judge reads 99.7 % entirely right.
@@ -17,7 +17,7 @@ from scene import KINDS, NIGHT, SKIES
 BALL, CUBE, HOUSE, TREE, MUSHROOM, BALLOON = range(len(KINDS))
 DAY = SKIES.index("day")
 
-# upper ends of the hue ranges (degrees): red, orange, yellow, green, teal, blue, purple, pink, red again
+# upper ends of the hue ranges (degrees), from red to pink and red again
 HUE_ENDS = np.array([14, 38.5, 68, 158, 204, 249, 297, 345, 361])
 HUE_COLOUR = np.array([0, 1, 2, 3, 4, 5, 6, 7, 0])
 MIN_THING_AREA = 110

@@ -50,12 +50,13 @@ class Optimiser:
             gradient = torch.stack([p.grad for p in ps])
             momentum = self._momentum[shape].mul_(MOMENTUM).add_(gradient)
             # .2 sqrt(longer side): steps as large as AdamW's, so that one lr serves both
-            update = orthogonal(gradient.add_(momentum, alpha=MOMENTUM)) * (-lr * .2 * max(shape) ** .5)
+            update = orthogonal(gradient.add_(momentum, alpha=MOMENTUM))
             torch._foreach_mul_(ps, 1 - lr * self._weight_decay)
-            torch._foreach_add_(ps, list(update.unbind(0)))
+            torch._foreach_add_(ps, list(update.unbind(0)), alpha=-lr * .2 * max(shape) ** .5)
         torch._foreach_copy_(self._model, self._master)
-        n = self._n_steps
-        torch._foreach_lerp_(self._mean, self._master, 1 - min(self._mean_decay, (n + 1) / (n + 10)))
+        # the mean is of few steps at first, so that the fresh weights soon leave it
+        decay = min(self._mean_decay, (self._n_steps + 1) / (self._n_steps + 10))
+        torch._foreach_lerp_(self._mean, self._master, 1 - decay)
         self._n_steps += 1
 
     def mean(self) -> dict[str, Tensor]:

@@ -27,8 +27,12 @@ def read(path: Path) -> np.ndarray:
     if header is None or header[2] != 8 or header[3] not in CHANNELS or header[6] != 0:
         raise ValueError(f"{path}: not a PNG of 8-bit RGB or RGBA without interlacing")
     w, h, channels = header[0], header[1], CHANNELS[header[3]]
-    rows = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(h, 1 + w * channels)
-    out = np.zeros((h + 1, w + 1, channels), np.uint8)    # a zero row above, a zero pixel on the left
+    try:
+        rows = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(h, 1 + w * channels)
+    except (zlib.error, ValueError) as e:
+        raise ValueError(f"{path}: damaged picture data ({e})") from e
+    # one row more above and one pixel more on the left, of zeros: the neighbours of the edge
+    out = np.zeros((h + 1, w + 1, channels), np.uint8)
     for y in range(h):
         _unfilter(int(rows[y, 0]), rows[y, 1:].reshape(w, channels), out[y], out[y + 1])
     return out[1:, 1:, :3].copy()
@@ -71,7 +75,8 @@ def write(path: Path, rgb: np.ndarray) -> None:
     rows = np.concatenate([np.zeros((h, 1), np.uint8), rgb.reshape(h, w * 3)], 1)
 
     def chunk(name: bytes, body: bytes) -> bytes:
-        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        crc = zlib.crc32(name + body)
+        return struct.pack(">I", len(body)) + name + body + struct.pack(">I", crc)
 
     path.write_bytes(SIGNATURE + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, 8, 2, 0, 0, 0))
                      + chunk(b"IDAT", zlib.compress(rows.tobytes(), 6)) + chunk(b"IEND", b""))

@@ -27,7 +27,7 @@ class Recipe:
     decoder_batch: int = 12
     decoder_noise: float = .22         # at most, in deviations of the latents
     flow_steps: int = 60_000           # 15 million samples
-    flow_batch: int = 256              # pictures of 256 pixels and 64 T5 tokens; fewer of larger ones
+    flow_batch: int = 256              # of 256 pixels and 64 T5 tokens; fewer of larger ones
     flow_lr: float = 1e-3
     flow_warm_up: int = 400
     p_empty: float = .05               # captions left away, for guidance

@@ -28,8 +28,7 @@ def paint(denoiser: Denoiser, vae: Vae, captions: list[str], seeds: list[int], s
     levels = sigmas(steps)
     for a in range(0, len(captions), batch):
         clip, t5 = padded_ids(tokenizers, captions[a:a + batch], device)
-        noise = [torch.randn(LATENT_CHANNELS, side, side, generator=torch.Generator().manual_seed(s))
-                 for s in seeds[a:a + batch]]
+        noise = [_noise(seed, side) for seed in seeds[a:a + batch]]
         x = pack(torch.stack(noise)).to(device)
         for now, then in zip(levels[:-1], levels[1:]):
             sigma = now.to(device).expand(len(x))
@@ -37,6 +36,11 @@ def paint(denoiser: Denoiser, vae: Vae, captions: list[str], seeds: list[int], s
         picture = vae.decoder(unpack(x, side, side) / vae.scaling + vae.shift)
         out.append(to_bytes(picture).permute(0, 2, 3, 1).cpu().numpy())
     return np.concatenate(out)
+
+
+def _noise(seed: int, side: int) -> Tensor:
+    """[16, side, side]"""
+    return torch.randn(LATENT_CHANNELS, side, side, generator=torch.Generator().manual_seed(seed))
 
 
 def to_bytes(picture: Tensor) -> Tensor:

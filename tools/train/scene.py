@@ -27,7 +27,7 @@ SIZES = ["small", "big"]
 PLACES = ["left", "middle", "right"]
 
 NIGHT = SKIES.index("night")
-SEA = GROUNDS.index("sea")
+DESERT, SEA = GROUNDS.index("desert"), GROUNDS.index("sea")
 TREE, BALLOON = KINDS.index("tree"), KINDS.index("balloon")
 GREEN = COLOURS.index("green")
 
@@ -67,9 +67,8 @@ def _recolour(s: Scenes, rng: np.random.Generator, allow_held_out: bool) -> None
         if not allow_held_out:
             bad |= forbidden()
         apart = rng.random(n) < .9
-        same_01, same_02, same_12 = (colour[:, a] == colour[:, b] for a, b in ((0, 1), (0, 2), (1, 2)))
-        bad[:, 1] |= same_01 & apart
-        bad[:, 2] |= (same_02 | same_12) & apart
+        bad[:, 1] |= (colour[:, 1] == colour[:, 0]) & apart
+        bad[:, 2] |= ((colour[:, 2] == colour[:, 0]) | (colour[:, 2] == colour[:, 1])) & apart
         if not bad.any():
             break
         colour[bad] = rng.integers(0, 8, bad.sum())

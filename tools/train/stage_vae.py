@@ -50,7 +50,8 @@ def train_vae(recipe: Recipe, seed: int, budget: Budget, device: torch.device, l
         (loss + recipe.kl * kl).backward()
         optimiser.step(1.2e-3 * _course(step, done, 200))
         if log.due():
-            log("vae", step=step, done=done, window=window, loss=loss.item(), psnr=psnr(mse).item(), kl=kl.item())
+            log("vae", step=step, done=done, window=window, loss=loss.item(),
+                psnr=psnr(mse).item(), kl=kl.item())
     vae.float().load_state_dict(optimiser.mean())
     vae.eval()
     z = _encode(vae.encoder, _unseen(recipe, device))
@@ -65,7 +66,7 @@ def train_decoder(recipe: Recipe, seed: int, budget: Budget, vae: Vae, device: t
     pictures = _draw_sizes(recipe, recipe.decoder_pictures, seed, device)
     encoder = copy.deepcopy(vae.encoder).to(torch.bfloat16)
     latents = {size: _encode(encoder, x) for size, x in pictures.items()}
-    deviation = latents[max(latents, key=lambda size: len(latents[size]))].float().std().item()
+    most = recipe.decoder_noise / vae.scaling    # scaling is one over the latents' deviation
     sizes = recipe.sizes()
     decoder = copy.deepcopy(vae.decoder).train()
     optimiser = Optimiser(decoder, (.9, .99), 1e-4, .998)
@@ -75,9 +76,10 @@ def train_decoder(recipe: Recipe, seed: int, budget: Budget, vae: Vae, device: t
         n = recipe.decoder_batch
         rows = torch.randint(0, len(latents[size]), (n,), device=device, generator=g)
         z = latents[size][rows].float()
-        strength = torch.rand(n, 1, 1, 1, device=device, generator=g) * recipe.decoder_noise * deviation
+        strength = torch.rand(n, 1, 1, 1, device=device, generator=g) * most
         z = z + strength * torch.randn(z.shape, device=device, generator=g)
-        loss, mse = picture_loss(decoder(z.to(torch.bfloat16)).float(), from_bytes(pictures[size][rows]))
+        x = from_bytes(pictures[size][rows])
+        loss, mse = picture_loss(decoder(z.to(torch.bfloat16)).float(), x)
         loss.backward()
         optimiser.step(1e-3 * _course(step, done, 100))
         if log.due():

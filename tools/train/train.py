@@ -49,7 +49,8 @@ class Run:
         if not path.exists():
             path.write_text(json.dumps(mine, indent=1) + "\n", encoding="utf-8")
         elif json.loads(path.read_text(encoding="utf-8")) != mine:
-            raise SystemExit(f"{path}: these stages have another recipe, seed or time; choose another --out")
+            raise SystemExit(f"{path}: these stages have another recipe, seed or time; "
+                             "choose another --out")
 
     def budget(self, stage: str) -> Budget:
         seconds = None if self.minutes is None else self.minutes * 60 * TIME_SHARES[stage]
@@ -129,9 +130,10 @@ def make_repeatable(device: torch.device) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="folder of stages, model and report")
+    parser.add_argument("--out", type=Path, required=True,
+                        help="folder of stages, model and report")
     parser.add_argument("--minutes", type=float,
-                        help="time for the four training stages; without it the recipe's steps are made")
+                        help="time for the four training stages (default: the recipe's steps)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--smoke", action="store_true",
                         help="a few steps of every stage at tiny sizes, on the CPU")
@@ -149,7 +151,8 @@ def main() -> None:
     on_gpu = torch.cuda.is_available() and not args.smoke
     device = torch.device("cuda" if on_gpu else "cpu")
     make_repeatable(device)
-    run.log("start", torch=torch.__version__, device=torch.cuda.get_device_name() if on_gpu else "cpu")
+    run.log("start", torch=torch.__version__,
+            device=torch.cuda.get_device_name() if on_gpu else "cpu")
 
     vae = trained_vae(run, device)
     denoiser = trained_denoiser(run, captioned, vae, device, on_gpu and not args.no_compile)

@@ -1,7 +1,7 @@
 """The evaluation's captions: each asks for a (kind, colour, sky, ground, place) that is never drawn
 in training.
 
-    python3 tools/train/unseen.py        writes captions.json beside this file: 200 of {"seed", "caption", "request"}
+    python3 tools/train/unseen.py    writes captions.json: 200 of {"seed", "caption", "request"}
 """
 import json
 from pathlib import Path

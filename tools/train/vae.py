@@ -38,7 +38,8 @@ class Encoder(nn.Module):
         self.conv_in = _conv3(3, WIDTHS[0], padding=1)
         self.down_blocks = nn.ModuleList()
         for i, width in enumerate(WIDTHS):
-            block = nn.ModuleDict({"resnets": nn.ModuleList([_Resnet(WIDTHS[max(i - 1, 0)], width)])})
+            resnet = _Resnet(WIDTHS[max(i - 1, 0)], width)
+            block = nn.ModuleDict({"resnets": nn.ModuleList([resnet])})
             if _has_next(i):
                 block["downsamplers"] = nn.ModuleList([
                     nn.ModuleDict({"conv": _conv3(width, width, stride=2)})])
@@ -83,7 +84,8 @@ class Decoder(nn.Module):
             for resnet in block["resnets"]:
                 x = resnet(x)
             if "upsamplers" in block:
-                x = block["upsamplers"][0]["conv"](F.interpolate(x, scale_factor=2., mode="nearest"))
+                x = F.interpolate(x, scale_factor=2., mode="nearest")
+                x = block["upsamplers"][0]["conv"](x)
         return self.conv_out(F.silu(self.conv_norm_out(x)))
 
 

@@ -111,7 +111,9 @@ def _write_clip(folder: Path) -> None:
 
 def _write_t5(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    metaspace = {"type": "Metaspace", "replacement": MARK, "prepend_scheme": "always", "split": True}
+    metaspace = {"type": "Metaspace", "replacement": MARK, "prepend_scheme": "always",
+                 "split": True}
+    words = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]}
     end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
     first, second = ({"Sequence": {"id": x, "type_id": 0}} for x in "AB")
     _write_json(folder / "tokenizer.json", {
@@ -120,7 +122,7 @@ def _write_t5(folder: Path) -> None:
                           "rstrip": False, "normalized": False, "special": True}
                          for i, c in enumerate(T5_SPECIALS)],
         "normalizer": None,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace]},
+        "pre_tokenizer": words,
         "post_processor": {"type": "TemplateProcessing", "single": [first, end],
                            "pair": [first, end, second, end],
                            "special_tokens": {"</s>": {"id": "</s>", "ids": [T5_EOS_ID],
@@ -180,5 +182,6 @@ class Encoder:
         """The ids of a word of two to seven random letters."""
         n = r.randrange(2, 8)
         letters = [r.randrange(26) for _ in range(n)]
-        clip = [self._clip_letters[x] for x in letters[:-1]] + [self._clip_last_letters[letters[-1]]]
+        clip = [self._clip_letters[x] for x in letters[:-1]]
+        clip.append(self._clip_last_letters[letters[-1]])
         return clip, [self._t5_mark] + [self._t5_letters[x] for x in letters]

@@ -15,7 +15,8 @@ def write(path: Path, tensors: dict[str, Tensor]) -> None:
     for name in sorted(tensors):
         t = tensors[name].detach().to("cpu", torch.bfloat16).contiguous()
         body = t.view(torch.int16).numpy().tobytes()
-        header[name] = {"dtype": "BF16", "shape": list(t.shape), "data_offsets": [at, at + len(body)]}
+        header[name] = {"dtype": "BF16", "shape": list(t.shape),
+                        "data_offsets": [at, at + len(body)]}
         bodies.append(body)
         at += len(body)
     text = json.dumps(header, separators=(",", ":")).encode()

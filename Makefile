@@ -14,7 +14,8 @@ endif
 
 # ---- Flags. The release runs on every processor of its architecture: no -march here, the source clones its hot loops.
 
-PKGS    := jansson libpng libutf8proc openblas
+# OpenBLAS is not among the linked libraries: kernels/cpu/cpu_blas.c loads it when a backend opens.
+PKGS    := jansson libpng libutf8proc
 CSTD    := -std=gnu11
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-unused-parameter
 OPT_release := -O3 -g -fno-math-errno -fno-trapping-math
@@ -31,7 +32,7 @@ MIMALLOC_LIBS   := -lmimalloc
 
 CFLAGS_ALL := $(CSTD) $(WARN) $(OPT_$(VARIANT)) -ffp-contract=off -fno-strict-aliasing -pthread -I. -D_GNU_SOURCE \
               -DDFX_VERSION='"$(VERSION)"' $(shell pkg-config --cflags $(PKGS) 2>/dev/null) $(MIMALLOC_CFLAGS)
-LDLIBS_ALL := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(MIMALLOC_LIBS) -lm -pthread
+LDLIBS_ALL := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(MIMALLOC_LIBS) -ldl -lm -pthread
 LDFLAGS_ALL := $(filter -fsanitize%,$(OPT_$(VARIANT)))
 TEST_LIBS  := -lcmocka
 
@@ -189,7 +190,7 @@ INFO = printf '%-14s %s\n'
 info: ## say what was found, and what is left out and why
 	@$(INFO) dfx-edge "$(VERSION), variant $(VARIANT), PREFIX $(PREFIX)"
 	@$(INFO) compiler "$$($(CC) --version 2>/dev/null | head -n 1 | grep . || echo '$(CC) not found') ($$($(CC) -dumpmachine 2>/dev/null))"
-	@for lib in $(PKGS); do \
+	@for lib in $(PKGS) openblas; do \
 	    $(INFO) $$lib "$$(pkg-config --modversion $$lib 2>/dev/null || echo 'not found: make setup installs it')"; \
 	done
 	@$(INFO) mimalloc "$$(echo '#include <mimalloc.h>' | $(CC) $(MIMALLOC_CFLAGS) -E -dM -x c - 2>/dev/null | \

@@ -29,7 +29,11 @@ typedef enum dfx_act { DFX_ACT_NONE, DFX_ACT_SILU, DFX_ACT_GELU_TANH, DFX_ACT_QU
 /* Kinds of ops. Beside each: the operands in slot order ("out" written, "io" read and written), then parameters. */
 typedef enum dfx_op_kind {
     /* y = r + gate * act(x W^T + b).   out y [M,N]; x [M,K]; W [N,K]; b [N]?; gate [1,N]?; r [M,N]? (may be y itself).
-     * Products accumulate in f32. M <= 64 with weights that are not f32: a row of y is bit for bit the same whatever M is. */
+     * Products accumulate in f32. M <= 64 with weights that are not f32: a row of y is bit for bit the same whatever M is.
+     * Quantized: W is I8 or F8_E4M3 codes with `scale` [1,N] f32, W[n,k] = code[n,k] * scale[n].
+     *   int8 and fp8 (weight_only false): every row of x is quantized too, as quant/FORMAT.md says (codes cx, scale sx);
+     *   product = sx[m] * scale[n] * sum_k cx[m,k] * code[n,k]; the sum is exact in int32 for int8, f32 for fp8.
+     *   weight_only: x as it is, product = scale[n] * sum_k x[m,k] * code[n,k] in f32. */
     DFX_OP_LINEAR,
     /* y[t] = table[ids[t]] (+ pos[t]).   out y [T,D]; table [V,D]; ids [1,T] I32; pos [>=T,D]?.
      * An id outside [0,V) is DFX_E_INTERNAL: tokenizers check against the vocabulary at open. */
@@ -73,7 +77,7 @@ typedef enum dfx_op_kind {
     DFX_N_OP_KINDS
 } dfx_op_kind;
 
-enum { DFX_OP_SLOTS = 6 };
+enum { DFX_OP_SLOTS = 7 };
 
 /* Slot numbers, by op. Slot 0 is always the output. */
 enum {
@@ -82,6 +86,7 @@ enum {
     DFX_LINEAR_B,
     DFX_LINEAR_GATE,
     DFX_LINEAR_R,
+    DFX_LINEAR_SCALE,
     DFX_EMBED_TABLE = 1,
     DFX_EMBED_IDS,
     DFX_EMBED_POS,
@@ -115,6 +120,7 @@ typedef struct dfx_op_params {
     dfx_act act;
     int n_heads, n_groups, n_buckets, max_distance;
     bool causal;
+    bool weight_only; /* LINEAR with scale: x is not quantized */
     float eps, scale;
     float mul, add; /* pack and unpack; PACK subtracts `add` first, then multiplies */
     int64_t h, w;   /* pack and unpack: latents */

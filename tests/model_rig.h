@@ -23,6 +23,8 @@ typedef struct op_output {
     float *values;
 } op_output;
 
+enum { MRIG_TENSORS_MAX = 16 };
+
 typedef struct model_rig {
     rig *mem;    /* operands, goldens, messages; dies with the test */
     tmpdir *dir; /* borrowed: the group's folder, or NULL */
@@ -34,7 +36,7 @@ typedef struct model_rig {
     size_t n_outputs;
     double worst; /* greatest relative error seen by mrig_same */
     const char *worst_of;
-    dfx_tensors *tensors[8]; /* owned; opened by mrig_open */
+    dfx_tensors *tensors[MRIG_TENSORS_MAX]; /* owned; opened by mrig_open */
     size_t n_tensors;
 } model_rig;
 

@@ -344,7 +344,7 @@ static void character_map_maps_and_damaged_ones_are_refused(void **state) {
     refuse_blob(dir, blob, sizeof(blob), "names replacement 0");
     make_blob(blob);
     set_unit(blob, 0, 0x80000000 | 0x1FF << 10); /* the root as a leaf */
-    refuse_blob(dir, blob, sizeof(blob), "unit 0 leads to unit 511 of 256");
+    refuse_blob(dir, blob, sizeof(blob), "unit 0 leads to unit 2097663 of 256");
     make_blob(blob);
     blob[BLOB_BYTES - 2] = 0xFF;
     refuse_blob(dir, blob, sizeof(blob), "is not UTF-8");

@@ -1,0 +1,27 @@
+/* Planner: every choice of what stays, what streams, into which slot, how far ahead. Pure arithmetic; it allocates host
+ * memory for its result and touches nothing else.
+ *
+ * Theory. One step uses every page of the denoiser once, in the same order, N times. With the resident pages fixed, a step
+ * takes at least max(computing, streamed bytes / link rate); it is reached when streamed pages are spread evenly, by time,
+ * between the resident ones, and each transfer begins as soon as its slot is free, across the borders of steps and stages. */
+#ifndef DFX_OFFLOAD_PLANNER_H
+#define DFX_OFFLOAD_PLANNER_H
+
+#include "offload/plan.h"
+
+/* Errors: DFX_E_NOFIT before any work, with the table of owners and the smallest budget (or RAM budget) that would do. */
+dfx_status dfx_plan_make(const dfx_plan_problem *problem, const dfx_sink *sink, dfx_plan *out);
+
+/* Play a plan against a simulated link, disk and device: when each transfer and visit begins and ends. warm: permanent pages
+ * are there and the RAM tier is filled. Returns the seconds of the picture; the arrays may be NULL.
+ * visit_end[n_visits], transfer_end[n_transfers]: seconds from the start; skipped transfers end at 0. */
+double dfx_plan_simulate(const dfx_plan *plan, const dfx_plan_problem *problem, bool warm,
+                         double *visit_end, double *transfer_end);
+
+/* Steady seconds of one repetition of `n` regions with pages `bytes[i]`, computing `seconds[i]`, of which those with
+ * stays[i] false stream through n_slots slots. The arithmetic under dfx_plan_make, for tests and searches. */
+double dfx_plan_cycle_seconds(const uint64_t *bytes, const double *seconds, const bool *stays,
+                              uint32_t n, uint32_t n_slots, double link_bytes_per_s,
+                              double link_latency_s);
+
+#endif

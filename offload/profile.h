@@ -1,0 +1,36 @@
+/* Machine profile: what the planner knows of a machine. A text file of `name = value` lines, '#' for comments.
+ * Rates are what was measured or what the vendor states for dense arithmetic; offload/profiles/ holds those we ship. */
+#ifndef DFX_OFFLOAD_PROFILE_H
+#define DFX_OFFLOAD_PROFILE_H
+
+#include "core/mem.h"
+
+enum { DFX_PROFILE_NAME = 64 };
+
+typedef struct dfx_profile {
+    char name[DFX_PROFILE_NAME]; /* "rtx4090" */
+    bool unified;                /* host and device memory are one: no link copy */
+    bool has_fp8;
+    double link_bytes_per_s; /* pinned host to device */
+    double link_latency_s;   /* per transfer */
+    double disk_bytes_per_s; /* sequential, direct */
+    double disk_latency_s;
+    uint32_t disk_queue_depth;
+    double bf16_flops, int8_flops,
+        fp8_flops; /* of products, multiply-add = 2; what kernels reach, not the peak */
+    double attention_flops;
+    double memory_bytes_per_s; /* device memory */
+    double launch_s;           /* per op */
+    uint64_t device_bytes;     /* memory of the device */
+    uint64_t context_bytes;    /* what driver, context and libraries take of it */
+    uint64_t host_bytes;       /* RAM */
+} dfx_profile;
+
+/* A name of a shipped profile or a path. Errors: DFX_E_USAGE (no such profile: lists those there are), DFX_E_FORMAT (line,
+ * name, wanted, found; a missing or unknown name). */
+dfx_status dfx_profile_load(const char *name_or_path, const dfx_sink *sink, dfx_profile *out);
+
+/* As a file that dfx_profile_load reads; *out is owned by the caller (dfx_free). */
+dfx_status dfx_profile_print(const dfx_profile *profile, const dfx_sink *sink, char **out);
+
+#endif

@@ -61,7 +61,8 @@ CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 NVCC_ARCH ?= -arch=all-major
 NVCCFLAGS := -O3 -g -I. $(NVCC_ARCH)
 CFLAGS_ALL += -DDFX_HAVE_CUDA=1 -isystem $(CUDA_HOME)/include
-LDLIBS_ALL += -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart
+# nvcc compiles the host side of kernels as C++.
+LDLIBS_ALL += -L$(CUDA_HOME)/lib64 -lcublasLt -lcudart -lstdc++
 LIB_SRC += $(CUDA_C)
 CU_OBJ  := $(CUDA_CU:%.cu=$(B)/%.cu.o)
 endif

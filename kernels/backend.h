@@ -28,6 +28,16 @@ typedef struct dfx_backend_vtable {
     dfx_status (*upload)(dfx_backend *be, void *dst_device, const void *src_host, size_t bytes);
     dfx_status (*download)(dfx_backend *be, void *dst_host, const void *src_device, size_t bytes);
 
+    /* Host memory that the device can copy from at full speed and that direct reads may fill: 4096-byte aligned.
+     * Errors: DFX_E_NOFIT. Any thread. */
+    dfx_status (*pinned_alloc)(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out);
+    void (*pinned_free)(dfx_backend *be, dfx_mem *mem);
+
+    /* A page from pinned memory to the device, beside the running of ops: from the pager's thread, one at a time. The place
+     * is not in use until it returns. Errors: DFX_E_DEVICE. */
+    dfx_status (*copy_page)(dfx_backend *be, void *dst_device, const void *src_pinned,
+                            size_t bytes);
+
     /* Scratch that the op will want; every call a program holds is announced before it is run, so that after the
      * announcement no run allocates. Errors: DFX_E_NOFIT, DFX_E_DEVICE (an op or dtype it cannot do). */
     dfx_status (*prepare)(dfx_backend *be, const dfx_op_call *call);

@@ -15,7 +15,8 @@
 typedef enum dfx_q_action { DFX_Q_KEEP, DFX_Q_CONVERT } dfx_q_action;
 
 typedef struct dfx_q_rule {
-    const char *pattern; /* of the full name; '*' is any run of characters, dots and none included */
+    const char
+        *pattern; /* of the full name; '*' is any run of characters, dots and none included */
     dfx_q_action action;
 } dfx_q_rule;
 

@@ -64,7 +64,8 @@ static dfx_status say_bad_value(const dfx_q_rows *rows, int64_t row, row_reader 
                     rows->name, rows->first_row + row, col, (double)value);
 }
 
-static void encode_piece(const row_reader *reader, dfx_qformat format, float inverse, uint8_t *row) {
+static void encode_piece(const row_reader *reader, dfx_qformat format, float inverse,
+                         uint8_t *row) {
     dfx_dtype storage = dfx_q_storage(format, reader->dtype);
     uint8_t *dst = row + reader->at * dfx_dtype_bytes(storage);
     if (storage == DFX_DTYPE_I8)
@@ -84,8 +85,7 @@ dfx_status dfx_q_encode_rows(const dfx_q_rows *rows, dfx_qformat format, void *c
         return dfx_fail(sink, DFX_E_FORMAT, "%s: %s cannot be converted to %s; keep it as stored",
                         rows->name, dfx_dtype_name(rows->dtype), dfx_q_name(format));
     bool is_scaled = dfx_q_has_row_scale(format);
-    size_t row_bytes =
-        (size_t)rows->cols * dfx_dtype_bytes(dfx_q_storage(format, rows->dtype));
+    size_t row_bytes = (size_t)rows->cols * dfx_dtype_bytes(dfx_q_storage(format, rows->dtype));
     float code_max = format == DFX_Q_FP8 ? DFX_Q_FP8_MAX : DFX_Q_INT8_MAX;
     row_reader reader;
     for (int64_t row = 0; row < rows->n_rows; row++) {

@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <string.h>
 
-enum { DEVICE_ALIGN = 256, SCRATCH_ALIGN = 64 };
+enum { DEVICE_ALIGN = 256, PINNED_ALIGN = 4096, SCRATCH_ALIGN = 64 };
 
 static dfx_cpu *cpu_of(dfx_backend *be) {
     return (dfx_cpu *)be;
@@ -30,19 +30,28 @@ static void cpu_close(dfx_backend *be) {
     dfx_free(cpu);
 }
 
-/* dfx_mem_alloc aligns to 64. The block is made DEVICE_ALIGN larger, and right before the aligned address stands the
- * dfx_mem that free gives back. */
-static dfx_status cpu_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
+/* dfx_mem_alloc aligns to 64. The block is made `align` larger, and right before the aligned address stands the dfx_mem
+ * that free gives back. */
+static dfx_status aligned_alloc_in(dfx_backend *be, size_t bytes, size_t align, const char *tag,
+                                   dfx_mem *out) {
     size_t padded;
-    if (!dfx_add_size(bytes, DEVICE_ALIGN, &padded))
+    if (!dfx_add_size(bytes, align + sizeof(dfx_mem), &padded))
         return dfx_fail(be->sink, DFX_E_NOFIT,
                         "cpu: %s wants %zu bytes, more than can be addressed", tag, bytes);
     dfx_mem block;
     DFX_TRY(dfx_mem_alloc(be->sink, padded, tag, &block));
-    uintptr_t aligned = dfx_align_up((uintptr_t)block.ptr + sizeof(block), DEVICE_ALIGN);
+    uintptr_t aligned = dfx_align_up((uintptr_t)block.ptr + sizeof(block), align);
     memcpy((char *)aligned - sizeof(block), &block, sizeof(block));
     *out = (dfx_mem){(void *)aligned, bytes, DFX_SPACE_HOST, tag};
     return DFX_OK;
+}
+
+static dfx_status cpu_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
+    return aligned_alloc_in(be, bytes, DEVICE_ALIGN, tag, out);
+}
+
+static dfx_status cpu_pinned_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
+    return aligned_alloc_in(be, bytes, PINNED_ALIGN, tag, out);
 }
 
 static void cpu_free(dfx_backend *be, dfx_mem *mem) {
@@ -202,6 +211,9 @@ static const dfx_backend_vtable cpu_vtable = {
     .free = cpu_free,
     .upload = cpu_copy_in,
     .download = cpu_copy_out,
+    .pinned_alloc = cpu_pinned_alloc,
+    .pinned_free = cpu_free,
+    .copy_page = cpu_copy_in,
     .prepare = cpu_prepare,
     .workspace_bytes = cpu_workspace_bytes,
     .run = cpu_run,

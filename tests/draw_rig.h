@@ -1,0 +1,62 @@
+/* What tests of whole pictures share: the bundled model (or a copy of it with something changed), a small request, and
+ * comparisons.
+ *
+ *     static void generate_twice_gives_same_bytes(void **state) {
+ *         draw_rig *r = *state;
+ *         draw_open(r, DRAW_SCENES, 0);
+ *         dfx_request request = draw_request(r, 7);
+ *         dfx_image a = draw(r, &request), b = draw(r, &request);
+ *         draw_same(&a, &b);
+ *         ... free both ...
+ *     }
+ *     cmocka_unit_test_setup_teardown(generate_twice_gives_same_bytes, draw_setup, draw_teardown)
+ *
+ * The model is closed at teardown, or by the next draw_open. The helpers fail the running test. */
+#ifndef DFX_TESTS_DRAW_RIG_H
+#define DFX_TESTS_DRAW_RIG_H
+
+#include <jansson.h>
+
+#include "models/dfx.h"
+#include "tests/tmpdir.h"
+
+#define DRAW_SCENES "models/scenes"
+#define DRAW_PROMPT "a red circle above a blue square"
+
+typedef struct draw_rig {
+    tmpdir *dir;      /* owned */
+    recorder *log;    /* of dir */
+    dfx_model *model; /* owned */
+    int n_threads;    /* of the next draw_open; 2 */
+} draw_rig;
+
+int draw_setup(void **state);
+int draw_teardown(void **state);
+
+/* Opens `path` with a budget in bytes (0: none) and forgets what was said before. */
+void draw_open(draw_rig *r, const char *path, uint64_t budget_bytes);
+/* It is refused with this status and one sentence that holds `words`; nothing stays allocated. */
+void draw_open_fails(draw_rig *r, const char *path, dfx_status status, const char *words);
+
+/* DRAW_PROMPT, 64 x 64 pixels, 2 steps, 16 text tokens. */
+dfx_request draw_request(const draw_rig *r, uint64_t seed);
+
+dfx_image draw(draw_rig *r, const dfx_request *request);
+/* It fails with this status and one sentence that holds `words`. */
+void draw_fails(draw_rig *r, const dfx_request *request, dfx_status status, const char *words);
+
+/* The same pixels; draw_differ: some pixel differs. */
+void draw_same(const dfx_image *a, const dfx_image *b);
+void draw_differ(const dfx_image *a, const dfx_image *b);
+
+/* A copy of the bundled model as the rig's folder; files are links until one of the calls below replaces one. */
+const char *draw_copy(draw_rig *r);
+/* Replaces `old` in a text file of the copy, once. */
+void draw_edit_text(draw_rig *r, const char *name, const char *old, const char *text);
+/* Rewrites the header of a weights file; `extra_bytes` zeros follow its data. */
+void draw_edit_header(draw_rig *r, const char *name,
+                      void (*edit)(json_t *header, size_t data_bytes), size_t extra_bytes);
+/* The first value of a bf16 tensor becomes NaN. */
+void draw_poke_nan(draw_rig *r, const char *name, const char *tensor);
+
+#endif

@@ -1,0 +1,60 @@
+/* Feed: plays a plan's timetable: disk -> pinned -> device. It has no policy of its own.
+ *
+ *   a page of the RAM tier    COLD --read, verified--> PINNED --copy--> PLACED --visit ends--> its place is free again
+ *   any other page            COLD --read into a staging buffer--> STAGED --copy--> PLACED     (staging buffer free again)
+ *   on unified memory         COLD --read straight to its place--> PLACED
+ *
+ * Two threads beside the executor's: one reads (io_uring with O_DIRECT, registered buffers and file, the profile's queue
+ * depth; pread where the system refuses, said once), one copies, in the order of the timetable. They meet in bounded queues
+ * under one lock. Reading runs ahead of copying as far as staging buffers go; copying waits for `after_visit`. */
+#ifndef DFX_OFFLOAD_PAGE_FEED_H
+#define DFX_OFFLOAD_PAGE_FEED_H
+
+#include "kernels/backend.h"
+#include "offload/packed.h"
+#include "offload/plan.h"
+
+typedef struct dfx_feed dfx_feed;
+
+typedef enum dfx_verify { DFX_VERIFY_FIRST, DFX_VERIFY_ALWAYS } dfx_verify;
+
+typedef struct dfx_feed_options {
+    const dfx_plan *plan;     /* borrowed until close */
+    const dfx_packed *packed; /* borrowed until close */
+    const uint32_t *page_idx; /* [plan->n_pages]: index in the packed file; borrowed until close */
+    dfx_backend *backend;     /* borrowed until close */
+    void *arena;              /* device address of the plan's arena */
+    uint32_t queue_depth;     /* reads in flight; 0: a sane default */
+    dfx_verify verify;        /* checksums: on a page's first read, or on each */
+    bool unified;             /* as the profile says */
+} dfx_feed_options;
+
+typedef struct dfx_feed_stats {
+    uint64_t read_bytes, copied_bytes; /* since open */
+    double wait_seconds;               /* the executor has waited in pin, since open */
+    const char *io; /* "io_uring, direct" / "io_uring" / "pread": a string literal */
+} dfx_feed_stats;
+
+/* Allocates RAM tier and staging (plan->host_bytes) and starts the threads. Errors: DFX_E_NOFIT, DFX_E_IO. */
+dfx_status dfx_feed_open(const dfx_feed_options *options, const dfx_sink *sink, dfx_feed **out);
+void dfx_feed_close(dfx_feed *feed); /* at any moment; NULL is fine */
+
+/* A picture begins. Visits before `first_visit` will not be made (their stages are skipped): their transfers are not either.
+ * Transfers start at once. */
+dfx_status dfx_feed_begin(dfx_feed *feed, uint32_t first_visit);
+
+/* Wait until the page of `visit` is in its place. Visits in order. Errors: DFX_E_IO or DFX_E_FORMAT from a read, told once
+ * by the thread that met it; DFX_E_CANCELLED when `cancelled` (may be NULL, polled) says so. Executor's thread. */
+dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *user), void *user,
+                        void **base);
+
+/* The visit has ended: its place may be written over as the timetable says. */
+void dfx_feed_unpin(dfx_feed *feed, uint32_t visit);
+
+/* The picture is finished or abandoned; returns when nothing is in flight. Permanent pages that came stay; after an error or
+ * an abandoned picture the next begin starts clean. */
+void dfx_feed_end(dfx_feed *feed);
+
+void dfx_feed_get_stats(const dfx_feed *feed, dfx_feed_stats *out);
+
+#endif

@@ -15,9 +15,11 @@ typedef struct op_entry {
 } op_entry;
 
 static const op_entry entries[DFX_N_OP_KINDS] = {
-    [DFX_OP_LINEAR] = {{"linear", 6, BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_GATE) | BIT(DFX_LINEAR_R),
-                        false, BIT(DFX_LINEAR_W) | BIT(DFX_LINEAR_B)},
-                       {"y", "x", "w", "b", "gate", "r"}},
+    [DFX_OP_LINEAR] = {{"linear", 7,
+                        BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_GATE) | BIT(DFX_LINEAR_R) |
+                            BIT(DFX_LINEAR_SCALE),
+                        false, BIT(DFX_LINEAR_W) | BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_SCALE)},
+                       {"y", "x", "w", "b", "gate", "r", "scale"}},
     [DFX_OP_EMBED] = {{"embed", 4, BIT(DFX_EMBED_POS), false,
                        BIT(DFX_EMBED_TABLE) | BIT(DFX_EMBED_POS)},
                       {"y", "table", "ids", "pos"}},
@@ -124,7 +126,8 @@ static dfx_status check_dtype(const check *c, int slot) {
     const char *wanted = NULL;
     if (kind == DFX_OP_EMBED && slot == DFX_EMBED_IDS)
         wanted = dtype == DFX_DTYPE_I32 ? NULL : "I32";
-    else if ((kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1))
+    else if ((kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1) ||
+             (kind == DFX_OP_LINEAR && slot == DFX_LINEAR_SCALE))
         wanted = dtype == DFX_DTYPE_F32 ? NULL : "F32";
     else if (entries[kind].info.weights & BIT(slot))
         wanted = dfx_dtype_is_numeric(dtype) ? NULL : "a type that can be widened to F32";
@@ -159,6 +162,26 @@ static dfx_status check_operand(const check *c, int slot) {
     return check_dtype(c, slot);
 }
 
+/* The longest sum of int8 products that cannot leave int32: codes of x are at most 127, of w 128 in magnitude. */
+enum { INT8_K_MAX = INT32_MAX / (127 * 128) };
+
+/* Which weights have a scale, and what follows from it. e4m3 without one is a narrow type like any other; int8 codes mean
+ * nothing by themselves. */
+static dfx_status check_linear_scale(const check *c) {
+    const dfx_mat *w = &c->call->m[DFX_LINEAR_W], *scale = &c->call->m[DFX_LINEAR_SCALE];
+    if (!present(scale)) {
+        DFX_TRY(want(c, w->dtype != DFX_DTYPE_I8, "a scale beside w of I8", DFX_LINEAR_SCALE));
+        return want(c, !c->call->p.weight_only, "weight_only beside a scale alone", 1);
+    }
+    if (w->dtype != DFX_DTYPE_I8 && w->dtype != DFX_DTYPE_F8_E4M3)
+        return dfx_fail(c->sink, DFX_E_INTERNAL,
+                        "op %s: wanted w of I8 or F8_E4M3 beside a scale, found %s", op_name(c),
+                        dfx_dtype_name(w->dtype));
+    DFX_TRY(want_shape(c, DFX_LINEAR_SCALE, 1, c->call->m[0].cols));
+    return want(c, w->dtype != DFX_DTYPE_I8 || c->call->p.weight_only || w->cols <= INT8_K_MAX,
+                "int8 products of at most 132104 columns, so that int32 holds their sum", w->cols);
+}
+
 static dfx_status check_linear(const check *c) {
     const dfx_mat *m = c->call->m;
     DFX_TRY(want_shape(c, DFX_LINEAR_X, m[0].rows, m[DFX_LINEAR_W].cols));
@@ -166,6 +189,7 @@ static dfx_status check_linear(const check *c) {
     DFX_TRY(want_shape(c, DFX_LINEAR_B, 1, m[0].cols));
     DFX_TRY(want_shape(c, DFX_LINEAR_GATE, 1, m[0].cols));
     DFX_TRY(want_like(c, DFX_LINEAR_R, &m[0]));
+    DFX_TRY(check_linear_scale(c));
     return want_act(c);
 }
 

@@ -18,10 +18,10 @@ dfx_status dfx_plan_make(const dfx_plan_problem *problem, const dfx_sink *sink, 
 double dfx_plan_simulate(const dfx_plan *plan, const dfx_plan_problem *problem, bool warm,
                          double *visit_end, double *transfer_end);
 
-/* Steady seconds of one repetition of `n` regions with pages `bytes[i]`, computing `seconds[i]`, of which those with
- * stays[i] false stream through n_slots slots. The arithmetic under dfx_plan_make, for tests and searches. */
-double dfx_plan_cycle_seconds(const uint64_t *bytes, const double *seconds, const bool *stays,
-                              uint32_t n, uint32_t n_slots, double link_bytes_per_s,
-                              double link_latency_s);
+/* Steady seconds of one repetition of n regions: region i computes seconds[i]; those with stays[i] false stream, each in
+ * transfer_s[i] seconds, one after the other, round robin through n_slots slots, as early as a slot is free. The arithmetic
+ * under dfx_plan_make, for tests and searches. n_slots >= 1 unless everything stays. */
+double dfx_plan_cycle_seconds(const double *transfer_s, const double *seconds, const bool *stays,
+                              uint32_t n, uint32_t n_slots);
 
 #endif

@@ -36,6 +36,8 @@ static const pipe_case CASES[] = {
     {"e2e", "e2e2", "dev", 8, 10, 512, 1, 3, 2.5f, ""},
 };
 
+enum { SHORTEST = 4 };
+
 /* One picture of a case. */
 typedef struct picture {
     model_rig *r;
@@ -145,7 +147,7 @@ static void decode(const picture *p, float *x) {
     check_picture(p, rgb);
 }
 
-/* Velocities, latents and picture from embeddings; `first` and `n` choose the cases. */
+/* Velocities, latents and picture of case i. */
 static void draw_from_embeddings(model_rig *r, size_t i) {
     const pipe_case *c = &CASES[i];
     picture p = begin(r, c);
@@ -225,7 +227,8 @@ static void pipeline_of_token_ids_equals_diffusers(void **state) {
         float *text = run_t5(&p, golden_ids(&p, "t5_ids", c->n_text));
         n = c->n_text * TEXT;
         mrig_same(r, "prompt_embeds", text, golden(&p, "in.prompt_embeds", n), n, 1e-5);
-        decode(&p, denoise(&p, text, pooled));
+        if (i == SHORTEST) /* the others are drawn from their text, below */
+            decode(&p, denoise(&p, text, pooled));
     }
 }
 

@@ -75,11 +75,16 @@ static dfx_status cpu_copy_out(dfx_backend *be, void *dst_host, const void *src_
     return DFX_OK;
 }
 
+/* A LINEAR of codes. By rows, not ptr: prepare may see operands that have no address yet. */
+static bool is_scaled(const dfx_op_call *call) {
+    return call->m[DFX_LINEAR_SCALE].rows != 0;
+}
+
 static dfx_cpu_scratch_need scratch_of(const dfx_op_call *call) {
     dfx_cpu_scratch_need need = {0};
     switch (call->kind) {
     case DFX_OP_LINEAR:
-        need = dfx_cpu_linear_scratch(call);
+        need = is_scaled(call) ? dfx_cpu_linear_q_scratch(call) : dfx_cpu_linear_scratch(call);
         break;
     case DFX_OP_CONV2D:
         need = dfx_cpu_conv2d_scratch(call);
@@ -163,7 +168,7 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
                         dfx_op_info_of(call->kind)->name);
     switch (call->kind) {
     case DFX_OP_LINEAR:
-        return dfx_cpu_linear(cpu, call);
+        return is_scaled(call) ? dfx_cpu_linear_q(cpu, call) : dfx_cpu_linear(cpu, call);
     case DFX_OP_EMBED:
         return dfx_cpu_embed(cpu, call);
     case DFX_OP_LAYERNORM:

@@ -65,9 +65,21 @@ void dfx_cpu_act(dfx_act act, float *x, int64_t n);
 /* x[i] = exp(x[i] - max), returns their sum; max is the greatest x. n >= 1. */
 float dfx_cpu_exp_sub_max(float *x, int64_t n);
 
-/* Ops (cpu_linear.c, cpu_conv.c, cpu_attention.c): those with scratch say how much. */
+/* Ops: those with scratch say how much.
+ * LINEAR without scales (cpu_linear.c), with scales (cpu_linear_q.c), and of those the int8 product (cpu_linear_int8.c). */
 dfx_cpu_scratch_need dfx_cpu_linear_scratch(const dfx_op_call *call);
 dfx_status dfx_cpu_linear(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_cpu_scratch_need dfx_cpu_linear_q_scratch(const dfx_op_call *call);
+dfx_status dfx_cpu_linear_q(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_cpu_scratch_need dfx_cpu_linear_int8_scratch(const dfx_op_call *call);
+dfx_status dfx_cpu_linear_int8(dfx_cpu *cpu, const dfx_op_call *call);
+
+/* LINEAR of `x` [M,K] f32 in place of the call's, in the scratch of dfx_cpu_linear_scratch; products of row m are
+ * multiplied by row_scales[m] (NULL: not). */
+dfx_status dfx_cpu_linear_products(dfx_cpu *cpu, const dfx_op_call *call, const dfx_mat *x,
+                                   const float *row_scales);
+
+/* cpu_conv.c, cpu_attention.c */
 dfx_cpu_scratch_need dfx_cpu_conv2d_scratch(const dfx_op_call *call);
 dfx_status dfx_cpu_conv2d(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_cpu_scratch_need dfx_cpu_attention_scratch(const dfx_op_call *call);

@@ -104,7 +104,8 @@ def main() -> int:
     entries = unseen.load()[:args.limit]
     with tempfile.TemporaryDirectory() as scratch:
         images = args.images or args.keep or Path(scratch)
-        images.mkdir(parents=True, exist_ok=True)
+        if args.binary:
+            images.mkdir(parents=True, exist_ok=True)
         jobs = [Job(e, images, args.binary, args.model, args.steps) for e in entries]
         try:
             with mp.Pool(args.jobs) as pool:

@@ -1,0 +1,125 @@
+#include "offload/plan_trace.h"
+
+#include <math.h>
+#include <string.h>
+
+static double mat_bytes(const dfx_mat *m) {
+    return (double)m->rows * (double)m->cols * dfx_dtype_bits(m->dtype) / 8;
+}
+
+static double product_rate(const dfx_op_call *call, const dfx_profile *f) {
+    const dfx_mat *scale = &call->m[DFX_LINEAR_SCALE];
+    if (call->kind != DFX_OP_LINEAR || !scale->rows || call->p.weight_only)
+        return f->bf16_flops;
+    return call->m[DFX_LINEAR_W].dtype == DFX_DTYPE_I8 ? f->int8_flops
+           : f->has_fp8                                ? f->fp8_flops
+                                                       : f->bf16_flops;
+}
+
+double dfx_trace_op_seconds(const dfx_op_call *call, const dfx_profile *f) {
+    double bytes = 0,
+           rate = call->kind == DFX_OP_ATTENTION ? f->attention_flops : product_rate(call, f);
+    for (int i = 0; i < DFX_OP_SLOTS; i++)
+        bytes += mat_bytes(&call->m[i]);
+    return f->launch_s + fmax(dfx_op_flops(call) / rate, bytes / f->memory_bytes_per_s);
+}
+
+uint32_t dfx_trace_regions(const dfx_program *program, uint32_t *page_idx, uint32_t *op_end) {
+    uint32_t n = 0, current = DFX_NO_PAGE;
+    for (uint32_t i = 0; i < program->n_ops; i++) {
+        uint32_t page = program->ops[i].page_idx;
+        if (page == DFX_NO_PAGE || page == current)
+            continue;
+        if (n > 0 && op_end)
+            op_end[n - 1] = i;
+        if (page_idx)
+            page_idx[n] = page;
+        current = page;
+        n++;
+    }
+    if (n > 0 && op_end)
+        op_end[n - 1] = program->n_ops;
+    return n;
+}
+
+static dfx_status add_pages(dfx_trace *t, const dfx_program *program, const dfx_sink *sink) {
+    for (uint32_t i = 0; i < program->n_pages; i++) {
+        char *name;
+        DFX_TRY(dfx_arena_printf(&t->memory, sink, &name, "%s/%s", program->name,
+                                 program->pages[i].name));
+        t->pages[t->n_pages++] = (dfx_plan_page){
+            .name = name, .bytes = program->pages[i].bytes, .disk_bytes = program->pages[i].bytes};
+    }
+    return DFX_OK;
+}
+
+/* Append a program's regions to its stage's. */
+static dfx_status add_regions(dfx_trace *t, dfx_plan_stage *stage, const dfx_program *program,
+                              uint32_t first_page, const dfx_profile *profile,
+                              const dfx_sink *sink) {
+    uint32_t n_before = stage->n_regions, n, *page_idx, *op_end, op = 0;
+    dfx_plan_region *regions;
+    size_t most = n_before + program->n_ops;
+    DFX_TRY(dfx_arena_alloc(&t->memory, sink, most * sizeof(*regions), (void **)&regions));
+    DFX_TRY(dfx_arena_alloc(&t->memory, sink, 2 * (size_t)program->n_ops * sizeof(*page_idx),
+                            (void **)&page_idx));
+    op_end = page_idx + program->n_ops;
+    n = dfx_trace_regions(program, page_idx, op_end);
+    if (n_before)
+        memcpy(regions, stage->regions, n_before * sizeof(*regions));
+    for (uint32_t i = 0; i < n; i++) {
+        double seconds = 0;
+        for (; op < op_end[i]; op++) {
+            dfx_op_call call;
+            dfx_program_call(program, op, &call);
+            seconds += dfx_trace_op_seconds(&call, profile);
+        }
+        regions[n_before + i] =
+            (dfx_plan_region){.page_idx = first_page + page_idx[i], .seconds = seconds};
+    }
+    stage->regions = regions;
+    stage->n_regions = n_before + n;
+    if (program->act_bytes > stage->activation_bytes)
+        stage->activation_bytes = program->act_bytes;
+    return DFX_OK;
+}
+
+static dfx_status make(dfx_trace *t, const dfx_trace_program *programs, size_t n_programs,
+                       const dfx_profile *profile, const dfx_sink *sink) {
+    size_t n_pages = 0;
+    for (size_t i = 0; i < n_programs; i++)
+        n_pages += programs[i].program->n_pages;
+    DFX_TRY(dfx_arena_alloc(&t->memory, sink, n_pages * sizeof(*t->pages), (void **)&t->pages));
+    DFX_TRY(
+        dfx_arena_alloc(&t->memory, sink, n_programs * sizeof(*t->stages), (void **)&t->stages));
+    DFX_TRY(dfx_arena_alloc(&t->memory, sink, n_programs * sizeof(*t->first_page),
+                            (void **)&t->first_page));
+    for (size_t i = 0; i < n_programs; i++) {
+        const dfx_trace_program *p = &programs[i];
+        if (i == 0 || strcmp(p->stage, programs[i - 1].stage) != 0)
+            t->stages[t->n_stages++] =
+                (dfx_plan_stage){.name = p->stage, .n_repeats = p->n_repeats};
+        t->first_page[i] = t->n_pages;
+        DFX_TRY(add_pages(t, p->program, sink));
+        DFX_TRY(add_regions(t, &t->stages[t->n_stages - 1], p->program, t->first_page[i], profile,
+                            sink));
+    }
+    return DFX_OK;
+}
+
+dfx_status dfx_trace_make(const dfx_trace_program *programs, size_t n_programs,
+                          const dfx_profile *profile, const dfx_sink *sink, dfx_trace *out) {
+    dfx_trace t = {0};
+    dfx_arena_init(&t.memory, "trace");
+    dfx_status status = make(&t, programs, n_programs, profile, sink);
+    if (status == DFX_OK)
+        *out = t;
+    else
+        dfx_trace_fini(&t);
+    return status;
+}
+
+void dfx_trace_fini(dfx_trace *trace) {
+    dfx_arena_fini(&trace->memory);
+    *trace = (dfx_trace){0};
+}

@@ -15,7 +15,7 @@ endif
 # ---- Flags. The release runs on every processor of its architecture: no -march here, the source clones its hot loops.
 
 # OpenBLAS is not among the linked libraries: kernels/cpu/cpu_blas.c loads it when a backend opens.
-PKGS    := jansson libpng libutf8proc
+PKGS    := jansson libpng libutf8proc libxxhash liblz4
 CSTD    := -std=gnu11
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-unused-parameter
 OPT_release := -O3 -g -fno-math-errno -fno-trapping-math
@@ -191,9 +191,11 @@ INFO = printf '%-14s %s\n'
 info: ## say what was found, and what is left out and why
 	@$(INFO) dfx-edge "$(VERSION), variant $(VARIANT), PREFIX $(PREFIX)"
 	@$(INFO) compiler "$$($(CC) --version 2>/dev/null | head -n 1 | grep . || echo '$(CC) not found') ($$($(CC) -dumpmachine 2>/dev/null))"
-	@for lib in $(PKGS) openblas; do \
+	@for lib in $(PKGS); do \
 	    $(INFO) $$lib "$$(pkg-config --modversion $$lib 2>/dev/null || echo 'not found: make setup installs it')"; \
 	done
+	@$(INFO) openblas "$$({ ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | sed -n 's/.*libopenblas\.so\.0 .*=> //p' | head -n 1 | \
+	    grep . || echo 'not found: make setup installs it') (loaded at run time)"
 	@$(INFO) mimalloc "$$(echo '#include <mimalloc.h>' | $(CC) $(MIMALLOC_CFLAGS) -E -dM -x c - 2>/dev/null | \
 	    sed -n 's/.*MI_MALLOC_VERSION *\([0-9]\)\([0-9]\)\([0-9]\).*/\1.\2.\3/p' | grep . || echo 'not found: make setup installs it')"
 	@$(INFO) cmocka "$$(pkg-config --modversion cmocka 2>/dev/null || echo 'not found: tests are left out; make setup installs it')"

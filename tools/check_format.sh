@@ -24,10 +24,15 @@ all_files() {
 if [ "${1:-}" = --fix ]; then
     [ "$version" = 14 ] || echo "note: clang-format $version may lay out files differently from version 14, which decides"
     all_files | xargs -0 -r "$tool" -i
-elif all_files | xargs -0 -r "$tool" --dry-run -Werror; then
-    exit 0
-elif [ "$version" = 14 ]; then
-    echo "the files above are not as .clang-format says; \`make format\` rewrites them"
+    exit
+fi
+faults=$(all_files | xargs -0 -r "$tool" --dry-run -Werror 2>&1) && exit 0
+
+# One line for each place is enough; anything else that the tool said is shown as it is.
+echo "$faults" | sed -n 's/^\([^ ].*:[0-9]*\):[0-9]*: error: code should be.*/\1: not as .clang-format says/p; t
+/^[^ ].*: \(error\|warning\):/p' | uniq
+if [ "$version" = 14 ]; then
+    echo "\`make format\` rewrites these files"
     exit 1
 else
     echo "clang-format $version lays some files out differently; version 14 decides, and is not here"

@@ -12,7 +12,7 @@ need_only=0
 [ "${1:-}" = --need ] && need_only=1 && shift
 stage=${1:-check}
 
-packages="build-essential pkg-config libopenblas-dev libjansson-dev libpng-dev libmimalloc-dev libutf8proc-dev"
+packages="build-essential pkg-config libopenblas0-pthread libjansson-dev libpng-dev libmimalloc-dev libutf8proc-dev libxxhash-dev liblz4-dev"
 optional=
 case $stage in
 build) ;;
@@ -60,10 +60,12 @@ have() {
     case $1 in
     build-essential) command -v make && command -v ar && includes stdio.h ;;
     pkg-config) command -v pkg-config ;;
-    libopenblas-dev) pkg-config --exists openblas ;;
+    libopenblas0-pthread) { ldconfig -p || /sbin/ldconfig -p; } | grep "libopenblas\.so\.0" ;; # loaded at run time
     libjansson-dev) pkg-config --exists jansson ;;
     libpng-dev) pkg-config --exists libpng ;;
     libutf8proc-dev) pkg-config --exists libutf8proc ;;
+    libxxhash-dev) pkg-config --exists libxxhash ;;
+    liblz4-dev) pkg-config --exists liblz4 ;;
     libcmocka-dev) pkg-config --exists cmocka ;;
     libmimalloc-dev) includes mimalloc.h ;;
     clang-format) command -v clang-format-14 || command -v clang-format ;;

@@ -7,7 +7,6 @@
  * A plain 1x1 convolution reads x in place. */
 #include "kernels/cpu/cpu_internal.h"
 
-#include <cblas.h>
 #include <string.h>
 
 enum {

@@ -15,7 +15,8 @@
  *         dfx_model_close(model);
  *     }
  *
- * Every failing call says one sentence to the sink and returns a negative status. Link with -ldfx.
+ * Every failing call says one sentence to the sink and returns a negative status; only DFX_E_CANCELLED comes without one,
+ * since it was asked for. Link with -ldfx.
  * A model serves one thread at a time. */
 #ifndef DFX_MODELS_DFX_H
 #define DFX_MODELS_DFX_H
@@ -117,8 +118,9 @@ typedef struct dfx_image {
     double seconds;                     /* the whole call */
     uint64_t peak_device_bytes;         /* of the ledger that the budget bounds */
     char *parameters; /* the text of the PNG's "parameters" chunk; owned by the image */
-    char *
-        json; /* the same as a JSON object, without times: the same picture is the same file; owned by the image */
+    /* The same as a JSON object, without times: the same picture is the same file. Owned by the image. */
+    char *json;
+    bool plain; /* set it before saving: the PNG carries no text chunks */
 } dfx_image;
 
 /* One picture. Errors: as dfx_request_check; DFX_E_CANCELLED; DFX_E_NUMERIC when a value is not finite; DFX_E_IO. On any

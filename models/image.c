@@ -89,7 +89,7 @@ dfx_status dfx_image_encode_png(const dfx_image *image, const dfx_sink *sink, ui
                                 size_t *out_bytes) {
     const dfx_png_text texts[] = {{"parameters", image->parameters}, {"dfx-edge", image->json}};
     return dfx_png_encode(sink, image->rgb, (uint32_t)image->width, (uint32_t)image->height, texts,
-                          DFX_COUNT(texts), out, out_bytes);
+                          image->plain ? 0 : DFX_COUNT(texts), out, out_bytes);
 }
 
 dfx_status dfx_image_save_png(const dfx_image *image, const char *path, const dfx_sink *sink) {

@@ -324,14 +324,26 @@ dfx_status dfx_request_check(dfx_model *m, const dfx_request *request) {
     return dfx_session_begin(m, &shape);
 }
 
-dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out) {
-    run r = {.m = m, .ses = &m->session, .request = request, .begin = now_seconds()};
-    DFX_TRY(dfx_request_check(m, request));
-    const dfx_shape *shape = &m->session.shape;
+/* A size that was changed, or is far from what the model was made for: a tenth to twice the pixels of its default. */
+static void warn_size(const dfx_model *m, const dfx_request *request, const dfx_shape *shape) {
+    int64_t pixels = shape->width * shape->height,
+            usual = (int64_t)m->default_width * m->default_height;
     if (shape->width != request->width || shape->height != request->height)
         dfx_warn(&m->sink, "size %dx%d is rounded down to %lldx%lld, multiples of %d",
                  request->width, request->height, (long long)shape->width, (long long)shape->height,
                  DFX_SIZE_MULTIPLE);
+    if (pixels * 10 < usual || pixels > usual * 2)
+        dfx_warn(&m->sink,
+                 "%lldx%lld is far from the %dx%d that %s was made for: expect odd pictures",
+                 (long long)shape->width, (long long)shape->height, m->default_width,
+                 m->default_height, m->name);
+}
+
+dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out) {
+    run r = {.m = m, .ses = &m->session, .request = request, .begin = now_seconds()};
+    DFX_TRY(dfx_request_check(m, request));
+    const dfx_shape *shape = &m->session.shape;
+    warn_size(m, request, shape);
     r.image = (dfx_image){.width = (int)shape->width,
                           .height = (int)shape->height,
                           .seed = request->seed,

@@ -160,6 +160,10 @@ done
 run 0 "alone" "${small[@]}" --seed 8 -o eight.png "$prompt"
 same batch-8.png eight.png
 differ batch-7.png batch-8.png
+run 0 "no metadata" "${small[@]}" --no-metadata -o plain.png "$prompt"
+grep -aq Steps: plain.png && fault "--no-metadata: the PNG still carries the parameters"
+run 0 "metadata" "${small[@]}" -o worded.png "$prompt"
+grep -aq Steps: worded.png || fault "the PNG does not carry the parameters"
 run 0 "json" "${small[@]}" --seed 9007199254740993 -n 2 --json "$prompt"
 [ "$(wc -l <out)" -eq 2 ] || fault "--json: $(wc -l <out) lines for two pictures"
 for words in '"seed": 9007199254740993' '"seed": 9007199254740994' '"output": "dfx-9007199254740993.png"' '"denoise"' \

@@ -34,6 +34,7 @@ enum {
     OPT_THREADS,
     OPT_VRAM_BUDGET,
     OPT_JSON,
+    OPT_NO_METADATA,
     OPT_QUIET,
     OPT_VERBOSE,
     OPT_HELP,
@@ -58,6 +59,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_THREADS] = {"threads", 0, "a number"},
     [OPT_VRAM_BUDGET] = {"vram-budget", 0, "a size such as 12G"},
     [OPT_JSON] = {"json", 0, NULL},
+    [OPT_NO_METADATA] = {"no-metadata", 0, NULL},
     [OPT_QUIET] = {"quiet", 'q', NULL},
     [OPT_VERBOSE] = {"verbose", 'v', NULL},
     [OPT_HELP] = {"help", 'h', NULL},
@@ -72,7 +74,7 @@ typedef struct generate_settings {
     bool has_seed;
     uint64_t seed;
     int n_pictures;
-    bool json;
+    bool json, no_metadata;
     dfx_output output;
     char model_path[DFX_MODEL_PATH_BYTES];
     dfx_open_options open;
@@ -187,6 +189,7 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
     dfx_status status = DFX_OK;
     settings->open.sink = console->sink;
     settings->json = dfx_args_given(args, OPT_JSON);
+    settings->no_metadata = dfx_args_given(args, OPT_NO_METADATA);
     warn_twice(args, console);
     if (!read_numbers(args, settings))
         return dfx_console_fail(console, DFX_E_USAGE, "%s", args->error);
@@ -258,6 +261,7 @@ static dfx_status make_picture(const generate_settings *settings, dfx_model *mod
         return dfx_console_fail(at->console, status, "interrupted");
     if (status != DFX_OK)
         return status;
+    image.plain = settings->no_metadata;
     status = dfx_output_write(&settings->output, at->console, &image);
     if (status == DFX_OK) {
         at->n_written++;

@@ -109,6 +109,7 @@ int dfx_help_generate(void) {
         "      --json             one JSON object a picture on standard output: output, seed, "
         "size,\n"
         "                         seconds of each stage, peak memory, parameters\n"
+        "      --no-metadata      leave the prompt and the parameters out of the PNG\n"
         "  -q, --quiet            errors only\n"
         "  -v, --verbose          more: details, seconds of each stage, peak memory\n"
         "\n"

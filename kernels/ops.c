@@ -169,16 +169,19 @@ enum { INT8_K_MAX = INT32_MAX / (127 * 128) };
  * nothing by themselves. */
 static dfx_status check_linear_scale(const check *c) {
     const dfx_mat *w = &c->call->m[DFX_LINEAR_W], *scale = &c->call->m[DFX_LINEAR_SCALE];
+    bool weight_only = c->call->p.weight_only;
     if (!present(scale)) {
-        DFX_TRY(want(c, w->dtype != DFX_DTYPE_I8, "a scale beside w of I8", DFX_LINEAR_SCALE));
-        return want(c, !c->call->p.weight_only, "weight_only beside a scale alone", 1);
+        if (w->dtype != DFX_DTYPE_I8 && !weight_only)
+            return DFX_OK;
+        return dfx_fail(c->sink, DFX_E_INTERNAL, "op %s: wanted a scale beside %s, found none",
+                        op_name(c), weight_only ? "weight_only" : "w of I8");
     }
     if (w->dtype != DFX_DTYPE_I8 && w->dtype != DFX_DTYPE_F8_E4M3)
         return dfx_fail(c->sink, DFX_E_INTERNAL,
                         "op %s: wanted w of I8 or F8_E4M3 beside a scale, found %s", op_name(c),
                         dfx_dtype_name(w->dtype));
     DFX_TRY(want_shape(c, DFX_LINEAR_SCALE, 1, c->call->m[0].cols));
-    return want(c, w->dtype != DFX_DTYPE_I8 || c->call->p.weight_only || w->cols <= INT8_K_MAX,
+    return want(c, w->dtype != DFX_DTYPE_I8 || weight_only || w->cols <= INT8_K_MAX,
                 "int8 products of at most 132104 columns, so that int32 holds their sum", w->cols);
 }
 

@@ -20,7 +20,9 @@ typedef struct dfx_builder {
     const char *component; /* folder of the tensors, for messages */
     dfx_dtype act_dtype;
     dfx_dtype
-        like_dtype; /* of weights when there are no tensors: plans from an architecture alone */
+        like_dtype;   /* of weights when there are no tensors: plans from an architecture alone */
+    bool weight_only; /* int8 weights with scales are multiplied without quantizing x; set by
+                         whoever builds from a packed model */
     dfx_status status;
     uint32_t page_idx; /* current, or DFX_NO_PAGE */
     const char *scope; /* current page's name with a trailing point, or "" */
@@ -62,7 +64,9 @@ dfx_ref dfx_cols(dfx_ref r, int64_t col0, int64_t cols);
 void dfx_emit(dfx_builder *b, dfx_op_kind kind, const char *label, const dfx_ref *slots,
               const dfx_op_params *p);
 
-/* y = residual + gate * act(x W^T + b), W = name.weight [n, x.cols], b = name.bias. `into` absent: a new temp. */
+/* y = residual + gate * act(x W^T + b), W = name.weight [n, x.cols], b = name.bias. `into` absent: a new temp.
+ * Where the checkpoint has name.weight_scale [n], F32, W is codes, and the op is quantized (kernels/ops.h). In the page:
+ * weight, scale, bias. */
 typedef struct dfx_linear_spec {
     dfx_ref x;
     const char *name;

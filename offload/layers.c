@@ -23,13 +23,46 @@ static dfx_ref or_temp(dfx_builder *b, dfx_ref into, int64_t rows, int64_t cols)
     return into.buf ? into : dfx_temp(b, rows, cols);
 }
 
+static dfx_dtype dtype_of(const dfx_builder *b, dfx_ref r) {
+    return b->program.bufs[r.buf].dtype;
+}
+
+/* The scale of the rows of `w` = name.weight, absent where the checkpoint has none, or there is no checkpoint. A file
+ * whose types are not those of quant/FORMAT.md is refused here, as a fault of the file. */
+static dfx_ref scale_of(dfx_builder *b, const char *name, dfx_ref w, int64_t rows) {
+    char text[256];
+    with_suffix(text, name, ".weight_scale");
+    if (!b->program.tensors || b->status != DFX_OK)
+        return (dfx_ref){0};
+    dfx_dtype weight = dtype_of(b, w);
+    if (!dfx_builder_has(b, text)) {
+        if (weight == DFX_DTYPE_I8)
+            dfx_builder_fail(b, DFX_E_FORMAT,
+                             "tensor %s%s.weight is I8 and %s%s is missing; pack the model again",
+                             b->scope, name, b->scope, text);
+        return (dfx_ref){0};
+    }
+    dfx_ref scale = dfx_weight_ref(b, text, 1, rows);
+    if (b->status != DFX_OK)
+        return (dfx_ref){0};
+    if (dtype_of(b, scale) != DFX_DTYPE_F32 ||
+        (weight != DFX_DTYPE_I8 && weight != DFX_DTYPE_F8_E4M3))
+        dfx_builder_fail(b, DFX_E_FORMAT,
+                         "tensor %s%s is %s beside a weight of %s; wanted F32 beside I8 or F8_E4M3",
+                         b->scope, text, dfx_dtype_name(dtype_of(b, scale)),
+                         dfx_dtype_name(weight));
+    return scale;
+}
+
 dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *s) {
     dfx_ref w = weight_of(b, s->name, s->n, s->x.cols);
+    dfx_ref scale = scale_of(b, s->name, w, s->n);
     dfx_ref bias = s->no_bias ? (dfx_ref){0} : bias_of(b, s->name, s->n);
     dfx_ref y = or_temp(b, s->into, s->x.rows, s->n);
+    bool weight_only = b->weight_only && scale.buf && dtype_of(b, w) == DFX_DTYPE_I8;
     dfx_emit(b, DFX_OP_LINEAR, s->name,
-             (dfx_ref[DFX_OP_SLOTS]){y, s->x, w, bias, s->gate, s->residual},
-             &(dfx_op_params){.act = s->act});
+             (dfx_ref[DFX_OP_SLOTS]){y, s->x, w, bias, s->gate, s->residual, scale},
+             &(dfx_op_params){.act = s->act, .weight_only = weight_only});
     return y;
 }
 

@@ -1,5 +1,5 @@
-/* Error sums. Values are taken in f32 pieces as in q_rows.c; sums run in double over LANES accumulators that are joined
- * in a fixed order, so that reports agree between machines. */
+/* Error sums. Values are taken in f32 pieces as in q_rows.c; sums run in double over LANES
+ * accumulators that are joined in a fixed order, so that reports agree between machines. */
 #include "quant/q_error.h"
 
 #include "quant/q_internal.h"

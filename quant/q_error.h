@@ -1,14 +1,16 @@
-/* How far decoded weights are from their source: for a row, a tensor, a block or a model, by adding up.
+/* How far decoded weights are from their source: for a row, a tensor, a block or a model, by
+ * adding up.
  *
  *     dfx_q_error tensor = {0};
- *     dfx_q_error_rows(&tensor, &rows, DFX_Q_INT8, codes, scales);     per run of rows, on any thread
+ *     dfx_q_error_rows(&tensor, &rows, DFX_Q_INT8, codes, scales); -- for each run of rows
  *     dfx_q_error_add(&model, &tensor);
  *     printf("%.1f dB", dfx_q_error_snr_db(&tensor));
  *
- * Outliers. An int8 row has one step, absmax / 127. A row is flagged when the mean magnitude of its nonzero values is below
- * that step: its ordinary weights have become -1, 0 and 1. Without outliers absmax is about 4 times the mean (Gaussian
- * row of 3072: 4.4), so a flag says that outliers cost more than 20 log10(127 / 4) = 30 dB. The mean magnitude, not the
- * root mean square: the square lets a few outliers raise the very thing they are measured against. */
+ * Outliers. An int8 row has one step, absmax / 127. A row is flagged when the mean magnitude of
+ * its nonzero values is below that step: its ordinary weights have become -1, 0 and 1. Without
+ * outliers absmax is about 4 times the mean (Gaussian row of 3072: 4.4), so a flag says that
+ * outliers cost more than 20 log10(127 / 4) = 30 dB. The mean magnitude, not the root mean
+ * square: the square lets a few outliers raise the very thing they are measured against. */
 #ifndef DFX_QUANT_Q_ERROR_H
 #define DFX_QUANT_Q_ERROR_H
 
@@ -21,8 +23,9 @@ typedef struct dfx_q_error {
     uint64_t n_values, n_rows, n_outlier_rows;
 } dfx_q_error;
 
-/* Add rows and their encoding. Outlier rows are looked for where the codes are int8.
- * False, and nothing added, when the source type cannot be widened or `format` is DFX_Q_STORED (no error to measure). */
+/* Add rows and their encoding. Outlier rows are looked for where the codes are int8. False, and
+ * nothing added, when the source type cannot be widened or `format` is DFX_Q_STORED (no error to
+ * measure). */
 bool dfx_q_error_rows(dfx_q_error *error, const dfx_q_rows *rows, dfx_qformat format,
                       const void *codes, const float *scales);
 

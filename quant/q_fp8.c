@@ -1,15 +1,18 @@
-/* fp8 codes: e4m3 (OCP), sign, 4 bits of exponent (bias 7), 3 of mantissa, rounded to nearest even.
+/* fp8 codes: e4m3 (OCP), sign, 4 bits of exponent (bias 7), 3 of mantissa, rounded to nearest
+ * even.
  *
- * dfx_f32_to_e4m3() of core says the same for any float. Here |x| <= absmax is known, so |x * (448 / absmax)| is below
- * 464, where rounding to 448 ends: neither NaN nor saturation needs a test, and what is left fits vector code. */
+ * dfx_f32_to_e4m3() of core says the same for any float. Here |x| <= absmax is known, so the product
+ * of x and 448 / absmax stays below 464, where rounding to 448 ends: neither NaN nor saturation
+ * needs a test, and what is left fits vector code. */
 #include "quant/q_internal.h"
 
 /* The smallest normal is 2^-6; below it values count in steps of 2^-9. */
 #define SMALLEST_NORMAL 0x1p-6f
 
-/* Both ways of rounding, chosen without a branch. Normal: add half of what the 20 dropped mantissa bits can hold, less
- * one where the kept part is even, and lower the exponent's bias from 127 to 7. Subnormal: the last mantissa bit of 2^14
- * is worth 2^-9, so the adder rounds to steps. */
+/* Both ways of rounding, chosen without a branch. Normal: add half of what the 20 dropped
+ * mantissa bits can hold, less one where the kept part is even, and lower the exponent's bias
+ * from 127 to 7. Subnormal: the last mantissa bit of 2^14 is worth 2^-9, so the adder rounds to
+ * steps. */
 static inline uint8_t narrow(float v) {
     uint32_t bits = dfx_q_bits(v), magnitude = bits & 0x7fffffff;
     uint32_t half = 0x7ffff + (magnitude >> 20 & 1);

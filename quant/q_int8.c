@@ -1,11 +1,11 @@
 /* int8 codes: symmetric, -127..127, rounded to nearest even.
  *
- * |x| <= absmax gives |x * (127 / absmax)| <= 127 * (1 + 2^-23) after both roundings, which rounds to 127 at the most:
- * no clamp is needed, and -128 never appears. */
+ * |x| <= absmax gives |x * (127 / absmax)| <= 127 * (1 + 2^-23) after both roundings, which
+ * rounds to 127 at the most: no clamp is needed, and -128 never appears. */
 #include "quant/q_internal.h"
 
-/* Adding 1.5 * 2^23 leaves the integer nearest to |v| < 2^22 (ties to even) in the low mantissa bits, in two's
- * complement: a rounding that every instruction set has. */
+/* Adding 1.5 * 2^23 leaves the integer nearest to |v| < 2^22 (ties to even) in the low mantissa
+ * bits, in two's complement: a rounding that every instruction set has. */
 static inline int8_t nearest(float v) {
     return (int8_t)(dfx_q_bits(v + 0x1.8p23f) & 0xff);
 }

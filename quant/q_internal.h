@@ -1,7 +1,9 @@
-/* What the files of quant/ share: bits of a float, the greatest magnitude, and the scale that follows from it.
+/* What the files of quant/ share: bits of a float, the greatest magnitude, and the scale that
+ * follows from it.
  *
- * Bits are identical on every machine: only IEEE f32 multiply, divide and add, each rounded to nearest even by
- * itself (so no contraction into fused multiply-add: the build passes -ffp-contract=off), and integers. */
+ * Bits are identical on every machine: only IEEE f32 multiply, divide and add, each rounded to
+ * nearest even by itself (so no contraction into fused multiply-add: the build passes
+ * -ffp-contract=off), and integers. */
 #ifndef DFX_QUANT_Q_INTERNAL_H
 #define DFX_QUANT_Q_INTERNAL_H
 
@@ -14,7 +16,8 @@
 #error "the codes of packed models are exact: build quant/ without -ffast-math"
 #endif
 
-/* Clones of hot loops for wider vectors, chosen at load time. Not under sanitizers, whose start-up they precede. */
+/* Clones of hot loops for wider vectors, chosen at load time. Not under sanitizers, whose
+ * start-up they precede. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(DFX_SANITIZED)
 #define DFX_Q_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -28,8 +31,9 @@ enum { DFX_Q_CHUNK = 1024 };
 #define DFX_Q_INT8_MAX 127.0f
 #define DFX_Q_FP8_MAX 448.0f
 
-/* Magnitudes from LIMIT on are refused like infinity; a row wholly below TINY counts as a row of zeros. Between them
- * no scale and no reciprocal can overflow or become subnormal, so flush-to-zero modes change nothing. */
+/* Magnitudes from LIMIT on are refused like infinity; a row wholly below TINY counts as a row of
+ * zeros. Between them no scale and no reciprocal can overflow or become subnormal, so
+ * flush-to-zero modes change nothing. */
 #define DFX_Q_LIMIT 0x1p100f
 #define DFX_Q_TINY 0x1p-100f
 

@@ -1,16 +1,16 @@
-/* The table of formats by name. Its rows answer one question, "may this become 8 bits wide?"; what a tensor's type and
- * shape forbid is asked apart from it. */
+/* The table of formats by name. Its rows answer one question, "may this become 8 bits wide?";
+ * what a tensor's type and shape forbid is asked apart from it. */
 #include "quant/q_policy.h"
 
 #define DOUBLE "transformer.transformer_blocks.*."
 #define SINGLE "transformer.single_transformer_blocks.*."
 #define T5 "text_encoder_2.encoder.block.*."
 
-/* Kept by the last row: x_embedder, context_embedder, time_text_embed.*, norm_out.*, the final proj_out (single blocks have
- * one too, named below), T5's embedding, and all of CLIP (0.12 G parameters) and the VAE (0.08 G). */
+/* Kept by the last row: x_embedder, context_embedder, time_text_embed.*, norm_out.*, the final
+ * proj_out (single blocks have one too, named below), T5's embedding, and all of CLIP (0.12 G
+ * parameters) and the VAE (0.08 G). */
 const dfx_q_rule dfx_q_rules[] = {
-    {"*.bias", DFX_Q_KEEP},
-    {"*norm*", DFX_Q_KEEP}, /* q and k norms, and modulation: norm1.linear, norm.linear */
+    {"*norm*", DFX_Q_KEEP}, /* those of q and k too, in whatever shape; and modulation */
 
     {DOUBLE "attn.*.weight", DFX_Q_CONVERT}, /* to_q to_k to_v to_out.0, add_*_proj to_add_out */
     {DOUBLE "ff.net.*.weight", DFX_Q_CONVERT},
@@ -27,11 +27,12 @@ const dfx_q_rule dfx_q_rules[] = {
 };
 const int dfx_q_n_rules = (int)(sizeof(dfx_q_rules) / sizeof(dfx_q_rules[0]));
 
-/* Below this a row's scale costs more than 1/16 of its codes, and the layer is too small to matter. */
+/* Below this a row's scale costs more than 1/16 of its codes, and the layer is too small to
+ * matter. */
 enum { MIN_COLS = 64 };
 
-/* Each '*' first takes nothing; on a mismatch the latest one takes one character more. Earlier stars need no second
- * try: the latest can take whatever they could. */
+/* Each '*' first takes nothing; on a mismatch the latest one takes one character more. Earlier
+ * stars need no second try: the latest can take whatever they could. */
 bool dfx_q_glob(const char *pattern, const char *name) {
     const char *after_star = NULL, *taken = NULL;
     while (*name) {

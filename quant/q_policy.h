@@ -1,12 +1,13 @@
 /* Which tensor gets which number format.
  *
- *     dfx_q_policy policy = {.target = DFX_Q_INT8, .kept = DFX_Q_STORED, .keep = patterns, .n_keep = n};
+ *     dfx_q_policy policy = {DFX_Q_INT8, DFX_Q_STORED, patterns, n_patterns};
  *     dfx_qformat format = dfx_q_policy_format(&policy, &tensor);
  *
- * Names are those of diffusers and transformers behind the component's: "transformer.", "text_encoder.",
- * "text_encoder_2.", "vae.". Other namings are translated before they come here.
- * Only what the table names is converted. Layers that FLUX does not survive in 8 bits (first and last projections,
- * embedders of time, guidance and text, modulation, norms, biases) are kept. */
+ * Names are those of diffusers and transformers behind the component's: "transformer.",
+ * "text_encoder.", "text_encoder_2.", "vae.". Other namings are translated before they come
+ * here. Only what the table names is converted. Layers that FLUX does not survive in 8 bits
+ * (first and last projections, embedders of time, guidance and text, modulation, norms, biases)
+ * are kept. */
 #ifndef DFX_QUANT_Q_POLICY_H
 #define DFX_QUANT_Q_POLICY_H
 
@@ -15,8 +16,7 @@
 typedef enum dfx_q_action { DFX_Q_KEEP, DFX_Q_CONVERT } dfx_q_action;
 
 typedef struct dfx_q_rule {
-    const char
-        *pattern; /* of the full name; '*' is any run of characters, dots and none included */
+    const char *pattern; /* '*' is any run of characters, dots and none included */
     dfx_q_action action;
 } dfx_q_rule;
 
@@ -38,8 +38,9 @@ typedef struct dfx_q_policy {
 extern const dfx_q_rule dfx_q_rules[];
 extern const int dfx_q_n_rules;
 
-/* The format for one tensor. Never a scaled one for a tensor that is not a matrix, is narrower than 64 columns, or is
- * already 8 bits wide; DFX_Q_STORED for what is not f64, f32, f16, bf16 or fp8 (indices, packed formats, markers). */
+/* The format for one tensor. Never a scaled one for a tensor that is not a matrix, is narrower
+ * than 64 columns, or is already 8 bits wide; DFX_Q_STORED for what is not f64, f32, f16, bf16
+ * or fp8 (indices, packed formats, markers). */
 dfx_qformat dfx_q_policy_format(const dfx_q_policy *policy, const dfx_q_tensor *tensor);
 
 /* True when `pattern` covers the whole of `name`. */

@@ -1,13 +1,14 @@
-/* Rows of a weight: two passes over the source, one for the greatest magnitude and one for the codes, each in pieces
- * that are widened to f32 on the stack. The second pass finds the row in the cache. */
+/* Rows of a weight: two passes over the source, one for the greatest magnitude and one for the
+ * codes, each in pieces that are widened to f32 on the stack. The second pass finds the row in
+ * the cache. */
 #include "quant/q_rows.h"
 
 #include <inttypes.h>
 
 #include "quant/q_internal.h"
 
-/* As integers, magnitudes order like the floats, then infinity, then NaN; and an integer maximum has no order of
- * evaluation, so vectors of any width agree. */
+/* As integers, magnitudes order like the floats, then infinity, then NaN; and an integer maximum
+ * has no order of evaluation, so vectors of any width agree. */
 DFX_Q_CLONES
 float dfx_q_absmax(const float *x, size_t n, float absmax) {
     int32_t most = (int32_t)dfx_q_bits(absmax);
@@ -27,7 +28,7 @@ typedef struct row_reader {
     float piece[DFX_Q_CHUNK];
 } row_reader;
 
-/* Aims `reader` at row `row`; false from next_piece() ends a pass, and the next call starts over. */
+/* A pass ends when next_piece() says false; the next call starts over. */
 static void aim(row_reader *reader, const dfx_q_rows *rows, int64_t row) {
     size_t bytes = dfx_dtype_bytes(rows->dtype);
     reader->dtype = rows->dtype;

@@ -1,7 +1,8 @@
 /* The number formats a weight can have in a packed model.
  *
- * stored  the source's own bytes; also the format of sources that are already 8 bits wide with a scale
- * int8    codes with one f32 scale per row (output channel); activations become int8 per token at run time
+ * stored  the source's own bytes; also what sources stay that are already 8 bits wide with scales
+ * int8    codes with one f32 scale per row (output channel); activations become int8 per
+ *         token at run time
  * int8wo  the same bytes; activations stay bf16 ("weight-only")
  * fp8     e4m3 codes with one f32 scale per row; activations become e4m3 per token
  * A row of a weight is one output channel: [rows, cols] is [out, in]. FORMAT.md has the arithmetic. */

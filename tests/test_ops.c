@@ -27,7 +27,9 @@ static dfx_op_call right_call(dfx_op_kind kind) {
     switch (kind) {
     case DFX_OP_LINEAR:
         c = (dfx_op_call){
-            kind, {f32(5, 6), bf16(5, 7), f8(6, 7), bf16(1, 6), f32(1, 6), f32(5, 6)}, {0}};
+            kind,
+            {f32(5, 6), bf16(5, 7), f8(6, 7), bf16(1, 6), f32(1, 6), f32(5, 6), f32(1, 6)},
+            {0}};
         c.p.act = DFX_ACT_QUICK_GELU;
         break;
     case DFX_OP_EMBED:
@@ -137,6 +139,13 @@ static const breakage breakages[] = {
     {DFX_OP_LINEAR, M(3, cols), I64, 5, "b wanted [1, 6]"},
     {DFX_OP_LINEAR, M(4, rows), I64, 5, "gate wanted [1, 6]"},
     {DFX_OP_LINEAR, M(5, rows), I64, 4, "r wanted [5, 6]"},
+    {DFX_OP_LINEAR, M(6, dtype), INT, DFX_DTYPE_BF16, "scale wanted F32, found BF16"},
+    {DFX_OP_LINEAR, M(6, rows), I64, 6, "scale wanted [1, 6], found [6, 6]"},
+    {DFX_OP_LINEAR, M(6, cols), I64, 1, "scale wanted [1, 6], found [1, 1]"},
+    {DFX_OP_LINEAR, M(2, dtype), INT, DFX_DTYPE_BF16,
+     "w of I8 or F8_E4M3 beside a scale, found BF16"},
+    {DFX_OP_LINEAR, M(2, dtype), INT, DFX_DTYPE_U8, "w of I8 or F8_E4M3 beside a scale, found U8"},
+    {DFX_OP_LINEAR, M(2, dtype), INT, DFX_DTYPE_F8_E5M2, "beside a scale, found F8_E5M2"},
     {DFX_OP_LINEAR, P(act), INT, 4, "a known activation, found 4"},
     {DFX_OP_EMBED, M(1, cols), I64, 5, "table wanted [11, 6]"},
     {DFX_OP_EMBED, M(2, dtype), INT, DFX_DTYPE_I64, "ids wanted I32, found I64"},
@@ -264,6 +273,56 @@ static void op_check_missing_operand_is_told(void **state) {
     }
 }
 
+static dfx_op_call int8_call(int64_t depth) {
+    dfx_op_call call = right_call(DFX_OP_LINEAR);
+    call.m[DFX_LINEAR_X] = f32(5, depth);
+    call.m[DFX_LINEAR_W] = mat(DFX_DTYPE_I8, 6, depth);
+    return call;
+}
+
+static void op_check_scaled_weights_are_ok_with_and_without_weight_only(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call fp8 = right_call(DFX_OP_LINEAR), int8 = int8_call(7);
+    assert_int_equal(dfx_op_check(&int8, &dir->log.sink), DFX_OK);
+    fp8.p.weight_only = int8.p.weight_only = true;
+    assert_int_equal(dfx_op_check(&fp8, &dir->log.sink), DFX_OK);
+    assert_int_equal(dfx_op_check(&int8, &dir->log.sink), DFX_OK);
+    said_nothing(&dir->log, DFX_ERROR);
+}
+
+static void op_check_int8_without_scale_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = int8_call(7);
+    call.m[DFX_LINEAR_SCALE] = (dfx_mat){0};
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "op linear: wanted a scale beside w of I8, found none");
+}
+
+static void op_check_weight_only_without_scale_is_told(void **state) {
+    tmpdir *dir = *state;
+    static const dfx_dtype dtypes[] = {DFX_DTYPE_F8_E4M3, DFX_DTYPE_BF16, DFX_DTYPE_I8};
+    for (size_t i = 0; i < DFX_COUNT(dtypes); i++) {
+        dfx_op_call call = right_call(DFX_OP_LINEAR);
+        call.m[DFX_LINEAR_W].dtype = dtypes[i];
+        call.m[DFX_LINEAR_SCALE] = (dfx_mat){0};
+        call.p.weight_only = true;
+        recorder_clear(&dir->log);
+        assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+        said_error(&dir->log, "op linear: wanted a scale beside weight_only, found none");
+    }
+}
+
+/* 132104 * 127 * 128 = 2^31 - 1024; with one column more it is 2^31 + 15232. */
+static void op_check_int8_sum_beyond_int32_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call longest = int8_call(132104), longer = int8_call(132105);
+    assert_int_equal(dfx_op_check(&longest, &dir->log.sink), DFX_OK);
+    assert_int_equal(dfx_op_check(&longer, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "so that int32 holds their sum, found 132105");
+    longer.p.weight_only = true;
+    assert_int_equal(dfx_op_check(&longer, &dir->log.sink), DFX_OK);
+}
+
 static void op_check_half_a_pair_is_told(void **state) {
     tmpdir *dir = *state;
     dfx_op_call norm = right_call(DFX_OP_LAYERNORM);
@@ -338,6 +397,14 @@ int main(void) {
         cmocka_unit_test_setup_teardown(op_check_each_rule_broken_once_is_told, tmpdir_setup,
                                         tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_missing_operand_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_scaled_weights_are_ok_with_and_without_weight_only,
+                                        tmpdir_setup, tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_int8_without_scale_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_weight_only_without_scale_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_int8_sum_beyond_int32_is_told, tmpdir_setup,
                                         tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_half_a_pair_is_told, tmpdir_setup,
                                         tmpdir_teardown),

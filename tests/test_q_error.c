@@ -22,7 +22,8 @@ static dfx_q_error measured(dfx_qformat format, const float *src, int64_t n_rows
     return error;
 }
 
-/* Source 3, 4, 1; decoded 3, 4.5, 0: the squares lost are 0, 0.25, 1, and those of the source 9, 16, 1. */
+/* Source 3, 4, 1; decoded 3, 4.5, 0: the squares lost are 0, 0.25, 1, and those of the source 9,
+ * 16, 1. */
 static void error_of_given_codes_is_the_hand_sum(void **state) {
     static const float w[] = {3.0f, 4.0f, 1.0f};
     static const int8_t codes[] = {2, 3, 0};
@@ -36,7 +37,8 @@ static void error_of_given_codes_is_the_hand_sum(void **state) {
     assert_true(fabs(dfx_q_error_snr_db(&error) - 13.180633349627615) < 1e-12);
 }
 
-/* Through the vector body and its tail, and over more than one piece: 1 lost in each of 1030 values. */
+/* Through the vector body and its tail, and over more than one piece: 1 lost in each of 1030
+ * values. */
 static void error_counts_every_value_once(void **state) {
     enum { N = 1030 };
     float w[N], scale = 1.0f;
@@ -66,8 +68,8 @@ static void error_adds_over_runs_of_rows(void **state) {
     assert_true(sum.n_values == 3 * COLS && sum.n_rows == 3 && whole.n_rows == 3);
 }
 
-/* Rounding to steps of s loses s^2/12 on average; a Gaussian row of 3072 has absmax 3 to 4.5 sigma, and
- * 10 log10(12 * 127^2 / absmax^2) is 43.3 to 39.8 dB. */
+/* Rounding to steps of s loses s^2/12 on average; a Gaussian row of 3072 has absmax 3 to 4.5
+ * sigma, and 10 log10(12 * 127^2 / absmax^2) is 43.3 to 39.8 dB. */
 static void int8_of_gaussian_weights_keeps_forty_decibel(void **state) {
     static float w[COLS];
     dfx_rng rng;

@@ -1,5 +1,6 @@
-/* Names of formats, patterns, and the table of formats over every tensor of FLUX.1-dev and its text encoders. Names and
- * shapes are written out from the specification of the checkpoints; totals are those of the published files. */
+/* Names of formats, patterns, and the table of formats over every tensor of FLUX.1-dev and its
+ * text encoders. Names and shapes are written out from the specification of the checkpoints;
+ * totals are those of the published files. */
 #include "tests/tmpdir.h"
 
 #include <stdio.h>
@@ -173,7 +174,8 @@ static tally over_transformer(const dfx_q_policy *policy) {
     return sum;
 }
 
-/* Converted: 24 D^2 in each of 19 double blocks and 12 D^2 in each of 38 single ones, D^2 = 9,437,184. */
+/* Converted: 24 D^2 in each of 19 double blocks and 12 D^2 in each of 38 single ones, D^2 =
+ * 9,437,184. */
 static void policy_of_flux_dev_converts_the_products_of_the_blocks(void **state) {
     tally sum = over_transformer(&int8_policy);
     assert_true(sum.n_converted == 19 * 12 + 38 * 5);
@@ -264,6 +266,12 @@ static void policy_keeps_what_type_or_shape_forbid(void **state) {
         DFX_Q_STORED);
 }
 
+static void policy_keeps_norms_stored_as_matrices(void **state) {
+    assert_int_equal(ask(&int8_policy, "transformer.transformer_blocks.3.attn.norm_q.weight",
+                         DFX_DTYPE_BF16, 1, 128),
+                     DFX_Q_STORED);
+}
+
 static void policy_never_rounds_eight_bits_to_eight_others(void **state) {
     dfx_q_policy bf16 = {.target = DFX_Q_BF16, .kept = DFX_Q_STORED};
     assert_int_equal(ask(&int8_policy, A_PRODUCT, DFX_DTYPE_F8_E4M3, D, D), DFX_Q_STORED);
@@ -301,6 +309,7 @@ int main(void) {
         cmocka_unit_test(policy_of_clip_keeps_everything),
         cmocka_unit_test(policy_of_vae_keeps_everything),
         cmocka_unit_test(policy_keeps_what_type_or_shape_forbid),
+        cmocka_unit_test(policy_keeps_norms_stored_as_matrices),
         cmocka_unit_test(policy_never_rounds_eight_bits_to_eight_others),
         cmocka_unit_test(policy_user_patterns_come_first),
         cmocka_unit_test(policy_table_ends_with_a_row_that_matches_all),

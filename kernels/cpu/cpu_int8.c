@@ -1,8 +1,8 @@
 /* One loop in C, compiled for several vector units: the compiler finds in it the multiply-add of pairs.
  *
  * A block of y, 4 rows by 4 or 2 columns, is summed with one vector of partial sums for each value, so that what is
- * loaded from one row of x meets all columns of the block. 16 sums need the 32 registers of AVX-512; with 16 registers 8
- * sums are faster. Functions are chosen by asking the processor here, not by target_clones, which cannot name these
+ * loaded from one row of x meets all columns of the block. 16 sums need the 32 registers of AVX-512; with 16 registers
+ * 8 sums are faster. Functions are chosen by asking the processor here, not by target_clones, which cannot name these
  * units on every gcc that builds us, and so that tests can run each of them.
  *
  * One thread of a Sapphire Rapids (2 shared cores), operands in cache, K = 1024, in 10^9 multiplies and adds a second:

@@ -6,8 +6,8 @@
  *
  * First pass: rows of x become codes in shared scratch, a few rows an index. Second pass: y in tiles. K goes in chunks;
  * a chunk of the tile's rows of W, as int16, stays in the second level cache while rows of x pass by it, a panel of
- * PANEL_ROWS at a time, which as int16 stays in the first. Rows and columns that round a panel up are zeros, and what they
- * sum to is never read. */
+ * PANEL_ROWS at a time, which as int16 stays in the first. Rows and columns that round a panel up are zeros, and what
+ * they sum to is never read. */
 #include <string.h>
 
 #include "kernels/cpu/cpu_int8.h"
@@ -59,8 +59,8 @@ static void quantize_rows(void *ctx, int64_t index, int worker) {
         l->scales[m] = dfx_q_token_int8(dfx_cpu_f32(l->x, m), width, l->codes + m * width);
 }
 
-/* A part of a matrix of codes as int16: `rows` rows of `cols` codes from `src`, `ld` apart, to rows of `depth`. Zeros fill
- * each row up to `depth`, and rows up to `full_rows`. */
+/* A part of a matrix of codes as int16: `rows` rows of `cols` codes from `src`, `ld` apart, to rows of `depth`. Zeros
+ * fill each row up to `depth`, and rows up to `full_rows`. */
 static void widen(const int8_t *src, int64_t ld, int64_t rows, int64_t cols, int64_t full_rows,
                   int64_t depth, int16_t *dst) {
     for (int64_t row = 0; row < rows; row++) {

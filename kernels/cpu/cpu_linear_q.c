@@ -1,6 +1,6 @@
-/* LINEAR on the CPU with quantized weights: codes of W, a scale for each row of W, and, but for weight_only, x quantized
- * too, a scale for each row of x (quant/FORMAT.md). Scales factor out of the sums over K, so products see codes alone and
- * the epilogue has the scales.
+/* LINEAR on the CPU with quantized weights: codes of W, a scale for each row of W, and, but for weight_only, x
+ * quantized too, a scale for each row of x (quant/FORMAT.md). Scales factor out of the sums over K, so products see
+ * codes alone and the epilogue has the scales.
  *
  * weight_only: codes are widened to f32, which is exact, and multiplied with x as it is.
  * fp8: x is quantized and its codes widened once, into shared scratch; products of codes in f32.
@@ -11,8 +11,8 @@
 
 enum { ROWS_AN_INDEX = 8 };
 
-/* Shared scratch: widened codes of x [M, K] | scales of its rows [M]. Worker scratch, besides that of the products and at
- * another time: codes of one row [K]. */
+/* Shared scratch: widened codes of x [M, K] | scales of its rows [M]. Worker scratch, that of the products at another
+ * time: codes of one row [K]. */
 static dfx_cpu_scratch_need fp8_scratch(const dfx_op_call *call) {
     const dfx_mat *x = &call->m[DFX_LINEAR_X];
     dfx_cpu_scratch_need need = dfx_cpu_linear_scratch(call);

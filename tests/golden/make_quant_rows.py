@@ -60,6 +60,9 @@ def main():
         case("near the upper limit", gauss / 8 * 2.0**99, F32),
         case("near the lower limit", gauss * 2.0**-100, F32),
         case("below the lower limit", gauss / 8 * 2.0**-101, F32),
+        case("at the lower limit", np.array([2.0**-100, 2.0**-101, 0.0]), F32),
+        case("just below the lower limit", np.array([2.0**-100 - 2.0**-124, 2.0**-101, 0.0]), F32),
+        case("near ties, inverse unlike 1 / scale", np.append(int8_ties[:-1], 127) * 0.6 / 127, F32),
         case("zeros of both signs", np.array([0.0, -0.0] * 8), bf16),
     ]
     (HERE / "quant_rows.json").write_text(json.dumps({"cases": cases}, indent=1) + "\n")

@@ -1,0 +1,163 @@
+/* dfx_linear on checkpoints with and without scales: what the op reads, where it lies in the page, and which files are
+ * refused. Expected offsets are counted by hand: 64-byte steps, in the order weight, scale, bias. */
+#include <stdio.h>
+#include <string.h>
+
+#include "offload/builder.h"
+#include "tests/stfile.h"
+
+enum { N = 6, K = 70 };
+
+/* A file with block.fc.weight [N, K], block.fc.bias [N] of BF16, and, unless its type is NULL,
+ * block.fc.weight_scale. */
+static dfx_tensors *open_packed(tmpdir *dir, const char *weight, int weight_bytes,
+                                const char *scale, int n_scales) {
+    char header[512], scales[128] = "";
+    int end = N * K * weight_bytes, scales_bytes = scale ? 4 * n_scales : 0;
+    if (scale)
+        snprintf(scales, sizeof(scales),
+                 ",\"block.fc.weight_scale\":{\"dtype\":\"%s\",\"shape\":[%d],"
+                 "\"data_offsets\":[%d,%d]}",
+                 scale, n_scales, end, end + scales_bytes);
+    int bias = end + scales_bytes;
+    snprintf(header, sizeof(header),
+             "{\"block.fc.weight\":{\"dtype\":\"%s\",\"shape\":[%d,%d],\"data_offsets\":[0,%d]}%s,"
+             "\"block.fc.bias\":{\"dtype\":\"BF16\",\"shape\":[%d],\"data_offsets\":[%d,%d]}}",
+             weight, N, K, end, scales, N, bias, bias + 2 * N);
+    return stfile_accepts_header(dir, header, NULL, (size_t)(bias + 2 * N));
+}
+
+/* One page, one op: y = x W^T + b. */
+static dfx_status build(tmpdir *dir, const dfx_tensors *tensors, bool weight_only,
+                        dfx_program *out) {
+    dfx_builder b;
+    dfx_builder_init(&b, "test", tensors, "folder", DFX_DTYPE_F32, &dir->log.sink);
+    b.weight_only = weight_only;
+    dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
+    dfx_ref y = dfx_extern_buf(&b, "y", 3, N, DFX_DTYPE_F32);
+    dfx_builder_page(&b, "block");
+    dfx_linear(&b, &(dfx_linear_spec){.x = x, .name = "fc", .n = N, .into = y});
+    return dfx_builder_finish(&b, out);
+}
+
+static const dfx_weight *weight_of(const dfx_program *p, int slot) {
+    const dfx_ref *r = &p->ops[0].r[slot];
+    assert_int_not_equal(r->buf, 0);
+    assert_int_equal(p->bufs[r->buf].kind, DFX_BUF_WEIGHT);
+    return &p->weights[p->bufs[r->buf].idx];
+}
+
+static void linear_takes_weight_scale(void **state) {
+    tmpdir *dir = *state;
+    static const struct {
+        const char *text;
+        dfx_dtype dtype;
+    } types[] = {{"I8", DFX_DTYPE_I8}, {"F8_E4M3", DFX_DTYPE_F8_E4M3}};
+    for (size_t i = 0; i < DFX_COUNT(types); i++) {
+        dfx_tensors *set = open_packed(dir, types[i].text, 1, "F32", N);
+        dfx_program p;
+        assert_int_equal(build(dir, set, false, &p), DFX_OK);
+        assert_int_equal(p.n_ops, 1);
+        assert_int_equal(p.n_weights, 3);
+        assert_false(p.ops[0].p.weight_only);
+        const dfx_weight *scale = weight_of(&p, DFX_LINEAR_SCALE);
+        assert_string_equal(scale->name, "block.fc.weight_scale");
+        assert_int_equal(scale->dtype, DFX_DTYPE_F32);
+        assert_int_equal(scale->bytes, 24);
+        const dfx_ref *ref = &p.ops[0].r[DFX_LINEAR_SCALE];
+        assert_int_equal(ref->rows, 1);
+        assert_int_equal(ref->cols, N);
+        assert_int_equal(weight_of(&p, DFX_LINEAR_W)->dtype, types[i].dtype);
+        assert_int_equal(weight_of(&p, DFX_LINEAR_W)->off, 0); /* 420 bytes */
+        assert_int_equal(scale->off, 448);                     /* 24 */
+        assert_int_equal(weight_of(&p, DFX_LINEAR_B)->off, 512);
+        assert_int_equal(p.pages[0].bytes, 576);
+        dfx_program_fini(&p);
+        dfx_tensors_close(set);
+    }
+}
+
+static void linear_without_weight_scale_has_none(void **state) {
+    tmpdir *dir = *state;
+    static const struct {
+        const char *text;
+        int bytes;
+    } types[] = {{"BF16", 2}, {"F8_E4M3", 1}};
+    for (size_t i = 0; i < DFX_COUNT(types); i++) {
+        dfx_tensors *set = open_packed(dir, types[i].text, types[i].bytes, NULL, 0);
+        dfx_program p;
+        assert_int_equal(build(dir, set, true, &p), DFX_OK);
+        assert_int_equal(p.n_weights, 2);
+        assert_int_equal(p.ops[0].r[DFX_LINEAR_SCALE].buf, 0);
+        assert_false(p.ops[0].p.weight_only);
+        dfx_program_fini(&p);
+        dfx_tensors_close(set);
+    }
+}
+
+static void linear_of_architecture_alone_has_no_scale(void **state) {
+    tmpdir *dir = *state;
+    dfx_program p;
+    assert_int_equal(build(dir, NULL, false, &p), DFX_OK);
+    assert_int_equal(p.n_weights, 2);
+    assert_int_equal(p.ops[0].r[DFX_LINEAR_SCALE].buf, 0);
+    dfx_program_fini(&p);
+}
+
+static void linear_weight_only_is_for_int8(void **state) {
+    tmpdir *dir = *state;
+    static const struct {
+        const char *text;
+        bool weight_only;
+    } types[] = {{"I8", true}, {"F8_E4M3", false}};
+    for (size_t i = 0; i < DFX_COUNT(types); i++) {
+        dfx_tensors *set = open_packed(dir, types[i].text, 1, "F32", N);
+        dfx_program p;
+        assert_int_equal(build(dir, set, true, &p), DFX_OK);
+        assert_int_not_equal(p.ops[0].r[DFX_LINEAR_SCALE].buf, 0);
+        assert_int_equal(p.ops[0].p.weight_only, types[i].weight_only);
+        dfx_program_fini(&p);
+        dfx_tensors_close(set);
+    }
+}
+
+static void linear_refuses_files_whose_scales_do_not_fit(void **state) {
+    tmpdir *dir = *state;
+    static const struct {
+        const char *weight;
+        int weight_bytes;
+        const char *scale;
+        int n_scales;
+        const char *words;
+    } files[] = {
+        {"I8", 1, NULL, 0, "block.fc.weight is I8 and block.fc.weight_scale is missing"},
+        {"I8", 1, "F32", 1, "block.fc.weight_scale"},
+        {"I8", 1, "F32", N + 1, "wanted 1 x 6"},
+        {"I8", 1, "I32", N, "block.fc.weight_scale is I32 beside a weight of I8"},
+        {"BF16", 2, "F32", N, "block.fc.weight_scale is F32 beside a weight of BF16"},
+        {"F8_E5M2", 1, "F32", N, "F32 beside a weight of F8_E5M2"},
+    };
+    for (size_t i = 0; i < DFX_COUNT(files); i++) {
+        dfx_tensors *set = open_packed(dir, files[i].weight, files[i].weight_bytes, files[i].scale,
+                                       files[i].n_scales);
+        dfx_program p;
+        recorder_clear(&dir->log);
+        assert_int_equal(build(dir, set, false, &p), DFX_E_FORMAT);
+        said_error(&dir->log, files[i].words);
+        said_error(&dir->log, "folder: ");
+        dfx_tensors_close(set);
+    }
+}
+
+#define IN_TMPDIR(test) cmocka_unit_test_setup_teardown(test, tmpdir_setup, tmpdir_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_TMPDIR(linear_takes_weight_scale),
+        IN_TMPDIR(linear_without_weight_scale_has_none),
+        IN_TMPDIR(linear_of_architecture_alone_has_no_scale),
+        IN_TMPDIR(linear_weight_only_is_for_int8),
+        IN_TMPDIR(linear_refuses_files_whose_scales_do_not_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -101,10 +101,9 @@ static dfx_status open_parts(dfx_model *m) {
     }
     DFX_TRY(dfx_path_join(sink, m->path, "scheduler", dir));
     DFX_TRY(dfx_sigma_config_load(dir, sink, &m->sigmas));
-    DFX_TRY(dfx_path_join(sink, m->path, "tokenizer", dir));
-    DFX_TRY(dfx_tok_clip_open(dir, sink, &m->tok_clip));
-    DFX_TRY(dfx_path_join(sink, m->path, "tokenizer_2", dir));
-    return dfx_tok_t5_open(dir, sink, &m->tok_t5);
+    dfx_bundle bundle = {.folder = m->path, .name = m->path};
+    DFX_TRY(dfx_tok_clip_open(&bundle, "tokenizer", sink, &m->tok_clip));
+    return dfx_tok_t5_open(&bundle, "tokenizer_2", sink, &m->tok_t5);
 }
 
 /* Two numbers of two files that must be equal, or the first at the most the second. */

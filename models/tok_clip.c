@@ -218,10 +218,11 @@ dfx_status dfx_tok_clip_encode(const dfx_tok_clip *tok, const char *text, size_t
     return status;
 }
 
-dfx_status dfx_tok_clip_open(const char *dir, const dfx_sink *sink, dfx_tok_clip **out) {
+dfx_status dfx_tok_clip_open(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                             dfx_tok_clip **out) {
     dfx_tok_clip *tok;
     DFX_TRY(dfx_new(sink, "vocabulary", &tok));
-    dfx_status status = dfx_tok_clip_read(tok, dir, sink);
+    dfx_status status = dfx_tok_clip_read(tok, bundle, folder, sink);
     if (status != DFX_OK) {
         dfx_tok_clip_close(tok);
         return status;

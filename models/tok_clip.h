@@ -14,16 +14,20 @@
 #ifndef DFX_MODELS_TOK_CLIP_H
 #define DFX_MODELS_TOK_CLIP_H
 
+#include "core/bundle.h"
 #include "models/tokens.h"
 
 typedef struct dfx_tok_clip dfx_tok_clip;
 
-/* `dir` holds vocab.json and merges.txt, or tokenizer.json (model.type BPE with end_of_word_suffix
- * "</w>") when those are not there. tokenizer_config.json and special_tokens_map.json name the
- * special tokens where present, else <|startoftext|> and <|endoftext|> (also padding and unknown).
+/* `folder` of the bundle ("tokenizer"; "" is its root) holds vocab.json and merges.txt, or
+ * tokenizer.json (model.type BPE with end_of_word_suffix "</w>") when those are not there.
+ * tokenizer_config.json and special_tokens_map.json name the special tokens where present, else
+ * <|startoftext|> and <|endoftext|> (also padding and unknown).
  * Ids must be 0 .. n-1, each once.
- * Errors: DFX_E_IO, DFX_E_FORMAT, DFX_E_NOFIT. */
-dfx_status dfx_tok_clip_open(const char *dir, const dfx_sink *sink, dfx_tok_clip **out);
+ * The bundle is not needed after this.
+ * Errors: DFX_E_IO, DFX_E_FORMAT, DFX_E_NOFIT, DFX_E_USAGE (a path is too long). */
+dfx_status dfx_tok_clip_open(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                             dfx_tok_clip **out);
 void dfx_tok_clip_close(dfx_tok_clip *tok); /* NULL is fine */
 
 /* out->ids[max_len]: begin token, text, end token, padding. A long text loses its tail; the end

@@ -24,8 +24,9 @@ struct dfx_tok_clip {
     size_t model_max_length;
 };
 
-/* Fill a zeroed tokenizer from the files of `dir`; after a failure it can still be closed. */
-dfx_status dfx_tok_clip_read(dfx_tok_clip *tok, const char *dir, const dfx_sink *sink);
+/* Fill a zeroed tokenizer from the files of `folder`; after a failure it can still be closed. */
+dfx_status dfx_tok_clip_read(dfx_tok_clip *tok, const dfx_bundle *bundle, const char *folder,
+                             const dfx_sink *sink);
 
 /* The slot of the pair; rank is DFX_BPE_NO_MERGE when the pair does not merge. */
 #define DFX_BPE_NO_MERGE UINT32_MAX

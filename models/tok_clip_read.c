@@ -16,8 +16,9 @@ enum { FILE_BYTES_MAX = 64 << 20, MERGES_MAX = 1 << 22, PIECE_TEXT = 2 * DFX_PIE
 /* What the reading functions share. */
 typedef struct reader {
     dfx_tok_clip *tok;
+    const dfx_bundle *bundle;
     const dfx_sink *sink;
-    const char *path; /* the file that is being read, for messages */
+    const char *path; /* bundle and path of the file that is being read, for messages */
     json_t *vocab;    /* borrowed; piece to id */
     uint32_t n_merges;
 } reader;
@@ -150,23 +151,24 @@ static dfx_status read_merge_lines(reader *r, char *text, size_t bytes) {
     return DFX_OK;
 }
 
-static dfx_status read_two_files(reader *r, const char *vocab_path, const char *merges_path) {
+static dfx_status read_two_files(reader *r, const dfx_tok_file *vocab, const dfx_tok_file *merges) {
     json_t *root = NULL;
     char *text = NULL;
     size_t bytes;
     dfx_status status;
-    r->path = vocab_path;
-    DFX_TRY_OUT(status, dfx_json_load(vocab_path, r->sink, FILE_BYTES_MAX, &root));
+    r->path = vocab->label;
+    DFX_TRY_OUT(status, dfx_bundle_json(r->bundle, vocab->path, r->sink, FILE_BYTES_MAX, &root));
     if (!json_is_object(root)) {
-        status = dfx_fail(r->sink, DFX_E_FORMAT, "%s: wanted a JSON object of pieces and ids",
-                          vocab_path);
+        status =
+            dfx_fail(r->sink, DFX_E_FORMAT, "%s: wanted a JSON object of pieces and ids", r->path);
         goto out;
     }
     r->vocab = root;
     DFX_TRY_OUT(status, check_ids(r));
     read_byte_ids(r);
-    r->path = merges_path;
-    DFX_TRY_OUT(status, dfx_file_slurp(merges_path, r->sink, FILE_BYTES_MAX, &text, &bytes));
+    r->path = merges->label;
+    DFX_TRY_OUT(status,
+                dfx_bundle_slurp(r->bundle, merges->path, r->sink, FILE_BYTES_MAX, &text, &bytes));
     DFX_TRY_OUT(status, read_merge_lines(r, text, bytes));
 out:
     dfx_free(text);
@@ -206,15 +208,15 @@ static dfx_status check_model(const reader *r, const json_t *model) {
     return DFX_OK;
 }
 
-static dfx_status read_one_file(reader *r, const char *path) {
+static dfx_status read_one_file(reader *r, const dfx_tok_file *file) {
     json_t *root, *model, *merges;
     dfx_status status;
-    r->path = path;
-    DFX_TRY(dfx_json_load(path, r->sink, FILE_BYTES_MAX, &root));
-    DFX_TRY_OUT(status, dfx_json_object(root, path, "model", r->sink, &model));
+    r->path = file->label;
+    DFX_TRY(dfx_bundle_json(r->bundle, file->path, r->sink, FILE_BYTES_MAX, &root));
+    DFX_TRY_OUT(status, dfx_json_object(root, r->path, "model", r->sink, &model));
     DFX_TRY_OUT(status, check_model(r, model));
-    DFX_TRY_OUT(status, dfx_json_object(model, path, "vocab", r->sink, &r->vocab));
-    DFX_TRY_OUT(status, dfx_json_array(model, path, "merges", r->sink, &merges));
+    DFX_TRY_OUT(status, dfx_json_object(model, r->path, "vocab", r->sink, &r->vocab));
+    DFX_TRY_OUT(status, dfx_json_array(model, r->path, "merges", r->sink, &merges));
     DFX_TRY_OUT(status, check_ids(r));
     read_byte_ids(r);
     DFX_TRY_OUT(status, make_merges(r, json_array_size(merges)));
@@ -239,36 +241,37 @@ static dfx_status add_special(reader *r, const char *role, const char *text, int
                                 (dfx_added_token){.id = *id}, r->sink);
 }
 
-static dfx_status read_specials(reader *r, const char *dir) {
+/* No one file is to blame for a special token that is missing: `label` names the folder. */
+static dfx_status read_specials(reader *r, const char *folder, const char *label) {
     dfx_tok_config config;
-    DFX_TRY(dfx_tok_config_read(dir, r->sink, &config));
+    DFX_TRY(dfx_tok_config_read(r->bundle, folder, r->sink, &config));
     r->tok->model_max_length = config.model_max_length;
     const char *bos = config.bos[0] ? config.bos : "<|startoftext|>";
     const char *eos = config.eos[0] ? config.eos : "<|endoftext|>";
-    r->path = dir;
+    r->path = label;
     DFX_TRY(add_special(r, "begin", bos, &r->tok->bos_id));
     DFX_TRY(add_special(r, "end", eos, &r->tok->eos_id));
     DFX_TRY(add_special(r, "padding", config.pad[0] ? config.pad : eos, &r->tok->pad_id));
     return add_special(r, "unknown", config.unk[0] ? config.unk : eos, &r->tok->unk_id);
 }
 
-dfx_status dfx_tok_clip_read(dfx_tok_clip *tok, const char *dir, const dfx_sink *sink) {
-    char vocab[DFX_PATH_BYTES], merges[DFX_PATH_BYTES], json[DFX_PATH_BYTES];
-    bool has_vocab, has_merges, has_json;
-    DFX_TRY(dfx_tok_file(dir, "vocab.json", sink, vocab, &has_vocab));
-    DFX_TRY(dfx_tok_file(dir, "merges.txt", sink, merges, &has_merges));
-    DFX_TRY(dfx_tok_file(dir, "tokenizer.json", sink, json, &has_json));
-    if (!(has_vocab && has_merges) && !has_json)
+dfx_status dfx_tok_clip_read(dfx_tok_clip *tok, const dfx_bundle *bundle, const char *folder,
+                             const dfx_sink *sink) {
+    char label[DFX_PATH_BYTES];
+    dfx_tok_file vocab, merges, json;
+    dfx_bundle_label(bundle, folder, label);
+    DFX_TRY(dfx_tok_file_find(bundle, folder, "vocab.json", sink, &vocab));
+    DFX_TRY(dfx_tok_file_find(bundle, folder, "merges.txt", sink, &merges));
+    DFX_TRY(dfx_tok_file_find(bundle, folder, "tokenizer.json", sink, &json));
+    bool two_files = vocab.exists && merges.exists;
+    if (!two_files && !json.exists)
         return dfx_fail(
             sink, DFX_E_IO,
             "%s: wanted CLIP's vocab.json and merges.txt, or tokenizer.json; neither is there",
-            dir);
-    reader r = {.tok = tok, .sink = sink};
-    if (has_vocab && has_merges)
-        DFX_TRY(read_two_files(&r, vocab, merges));
-    else
-        DFX_TRY(read_one_file(&r, json));
-    dfx_status status = read_specials(&r, dir);
+            label);
+    reader r = {.tok = tok, .bundle = bundle, .sink = sink};
+    DFX_TRY(two_files ? read_two_files(&r, &vocab, &merges) : read_one_file(&r, &json));
+    dfx_status status = read_specials(&r, folder, label);
     json_decref(r.vocab);
     return status;
 }

@@ -11,26 +11,31 @@
 
 enum { CONFIG_BYTES_MAX = 16 << 20, EXTRA_IDS_MAX = 1000, LENGTH_MAX = 1 << 24 };
 
-dfx_status dfx_tok_file(const char *dir, const char *name, const dfx_sink *sink,
-                        char path[DFX_PATH_BYTES], bool *exists) {
-    DFX_TRY(dfx_path_join(sink, dir, name, path));
-    *exists = dfx_file_exists(path);
+dfx_status dfx_tok_file_find(const dfx_bundle *bundle, const char *folder, const char *name,
+                             const dfx_sink *sink, dfx_tok_file *out) {
+    if (folder[0] == '\0')
+        snprintf(out->path, sizeof(out->path), "%s", name);
+    else
+        DFX_TRY(dfx_path_join(sink, folder, name, out->path));
+    dfx_bundle_label(bundle, out->path, out->label);
+    out->exists = dfx_bundle_has(bundle, out->path);
     return DFX_OK;
 }
 
-static dfx_status load_object(const char *path, const dfx_sink *sink, json_t **out) {
+static dfx_status load_object(const dfx_bundle *bundle, const dfx_tok_file *file,
+                              const dfx_sink *sink, json_t **out) {
     char *text;
     size_t bytes;
-    DFX_TRY(dfx_file_slurp(path, sink, CONFIG_BYTES_MAX, &text, &bytes));
+    DFX_TRY(dfx_bundle_slurp(bundle, file->path, sink, CONFIG_BYTES_MAX, &text, &bytes));
     json_error_t error;
     json_t *root =
         json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     dfx_free(text);
     if (!root)
-        return dfx_fail(sink, DFX_E_FORMAT, "%s: line %d: %s", path, error.line, error.text);
+        return dfx_fail(sink, DFX_E_FORMAT, "%s: line %d: %s", file->label, error.line, error.text);
     if (!json_is_object(root)) {
         json_decref(root);
-        return dfx_fail(sink, DFX_E_FORMAT, "%s: wanted a JSON object", path);
+        return dfx_fail(sink, DFX_E_FORMAT, "%s: wanted a JSON object", file->label);
     }
     *out = root;
     return DFX_OK;
@@ -73,9 +78,11 @@ static dfx_status read_numbers(const json_t *root, const char *path, const dfx_s
     return DFX_OK;
 }
 
-static dfx_status read_file(const char *path, const dfx_sink *sink, dfx_tok_config *config) {
+static dfx_status read_file(const dfx_bundle *bundle, const dfx_tok_file *file,
+                            const dfx_sink *sink, dfx_tok_config *config) {
     json_t *root = NULL;
-    DFX_TRY(load_object(path, sink, &root));
+    const char *path = file->label;
+    DFX_TRY(load_object(bundle, file, sink, &root));
     dfx_status status;
     DFX_TRY_OUT(status, read_token(root, path, "bos_token", sink, config->bos));
     DFX_TRY_OUT(status, read_token(root, path, "eos_token", sink, config->eos));
@@ -87,15 +94,15 @@ out:
     return status;
 }
 
-dfx_status dfx_tok_config_read(const char *dir, const dfx_sink *sink, dfx_tok_config *out) {
+dfx_status dfx_tok_config_read(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                               dfx_tok_config *out) {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
     *out = (dfx_tok_config){.extra_ids = -1};
     for (size_t i = 0; i < DFX_COUNT(names); i++) {
-        char path[DFX_PATH_BYTES];
-        bool exists;
-        DFX_TRY(dfx_tok_file(dir, names[i], sink, path, &exists));
-        if (exists)
-            DFX_TRY(read_file(path, sink, out));
+        dfx_tok_file file;
+        DFX_TRY(dfx_tok_file_find(bundle, folder, names[i], sink, &file));
+        if (file.exists)
+            DFX_TRY(read_file(bundle, &file, sink, out));
     }
     return DFX_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef DFX_MODELS_TOK_CONFIG_H
 #define DFX_MODELS_TOK_CONFIG_H
 
-#include "core/file.h"
+#include "core/bundle.h"
 
 enum { DFX_SPECIAL_BYTES = 128 };
 
@@ -14,11 +14,20 @@ typedef struct dfx_tok_config {
     int extra_ids;           /* -1: not given */
 } dfx_tok_config;
 
-/* Both files are optional; a name in tokenizer_config.json wins. Errors: DFX_E_FORMAT, DFX_E_IO. */
-dfx_status dfx_tok_config_read(const char *dir, const dfx_sink *sink, dfx_tok_config *out);
+/* Both files are optional; a name in tokenizer_config.json wins. `folder` "" is the bundle's root.
+ * Errors: DFX_E_FORMAT, DFX_E_IO. */
+dfx_status dfx_tok_config_read(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                               dfx_tok_config *out);
 
-/* dir/name into `path`; false when there is no such file. */
-dfx_status dfx_tok_file(const char *dir, const char *name, const dfx_sink *sink,
-                        char path[DFX_PATH_BYTES], bool *exists);
+/* A file of a tokenizer, which may not exist. */
+typedef struct dfx_tok_file {
+    char path[DFX_PATH_BYTES];  /* in the bundle, for reading */
+    char label[DFX_PATH_BYTES]; /* "<bundle>/<path>", for messages */
+    bool exists;
+} dfx_tok_file;
+
+/* Errors: DFX_E_USAGE (the path is too long). */
+dfx_status dfx_tok_file_find(const dfx_bundle *bundle, const char *folder, const char *name,
+                             const dfx_sink *sink, dfx_tok_file *out);
 
 #endif

@@ -236,31 +236,34 @@ static dfx_status find_special(const dfx_tok_t5 *tok, const char *path, const ch
     return DFX_OK;
 }
 
-static dfx_status read_files(dfx_tok_t5 *tok, const char *dir, const dfx_sink *sink) {
-    char json[DFX_PATH_BYTES], spiece[DFX_PATH_BYTES];
-    bool has_json, has_spiece;
+static dfx_status read_files(dfx_tok_t5 *tok, const dfx_bundle *bundle, const char *folder,
+                             const dfx_sink *sink) {
+    char label[DFX_PATH_BYTES];
+    dfx_tok_file json, spiece;
     dfx_tok_config config;
-    DFX_TRY(dfx_tok_config_read(dir, sink, &config));
+    dfx_bundle_label(bundle, folder, label);
+    DFX_TRY(dfx_tok_config_read(bundle, folder, sink, &config));
     tok->model_max_length = config.model_max_length;
-    DFX_TRY(dfx_tok_file(dir, "tokenizer.json", sink, json, &has_json));
-    DFX_TRY(dfx_tok_file(dir, "spiece.model", sink, spiece, &has_spiece));
-    if (has_json)
-        DFX_TRY(dfx_tok_t5_read_json(tok, json, sink));
-    else if (has_spiece)
-        DFX_TRY(dfx_tok_t5_read_spiece(tok, spiece,
+    DFX_TRY(dfx_tok_file_find(bundle, folder, "tokenizer.json", sink, &json));
+    DFX_TRY(dfx_tok_file_find(bundle, folder, "spiece.model", sink, &spiece));
+    if (json.exists)
+        DFX_TRY(dfx_tok_t5_read_json(tok, bundle, &json, sink));
+    else if (spiece.exists)
+        DFX_TRY(dfx_tok_t5_read_spiece(tok, bundle, &spiece,
                                        config.extra_ids < 0 ? EXTRA_IDS : config.extra_ids, sink));
     else
         return dfx_fail(sink, DFX_E_IO,
-                        "%s: wanted T5's tokenizer.json or spiece.model; neither is there", dir);
-    const char *path = has_json ? json : spiece;
+                        "%s: wanted T5's tokenizer.json or spiece.model; neither is there", label);
+    const char *path = json.exists ? json.label : spiece.label;
     DFX_TRY(find_special(tok, path, "<pad>", sink, &tok->pad_id));
     return find_special(tok, path, "</s>", sink, &tok->eos_id);
 }
 
-dfx_status dfx_tok_t5_open(const char *dir, const dfx_sink *sink, dfx_tok_t5 **out) {
+dfx_status dfx_tok_t5_open(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                           dfx_tok_t5 **out) {
     dfx_tok_t5 *tok;
     DFX_TRY(dfx_new(sink, "vocabulary", &tok));
-    dfx_status status = read_files(tok, dir, sink);
+    dfx_status status = read_files(tok, bundle, folder, sink);
     if (status != DFX_OK) {
         dfx_tok_t5_close(tok);
         return status;

@@ -14,17 +14,21 @@
 #ifndef DFX_MODELS_TOK_T5_H
 #define DFX_MODELS_TOK_T5_H
 
+#include "core/bundle.h"
 #include "models/tokens.h"
 
 typedef struct dfx_tok_t5 dfx_tok_t5;
 
-/* `dir` holds tokenizer.json (model.type Unigram), or spiece.model when that is not there. Of
- * tokenizer.json, these are followed and anything else is refused by name: normalizers null,
- * Sequence, Precompiled, Strip, Replace of " {2,}"; pre-tokenizers WhitespaceSplit, Metaspace,
- * Sequence. spiece.model: unigram without byte fallback; the <extra_id_N> are appended
- * (tokenizer_config.json extra_ids, 100 when it does not say). Both need the pieces <pad> and </s>.
- * Errors: DFX_E_IO, DFX_E_FORMAT, DFX_E_NOFIT. */
-dfx_status dfx_tok_t5_open(const char *dir, const dfx_sink *sink, dfx_tok_t5 **out);
+/* `folder` of the bundle ("tokenizer_2"; "" is its root) holds tokenizer.json (model.type Unigram),
+ * or spiece.model when that is not there. Of tokenizer.json, these are followed and anything else is
+ * refused by name: normalizers null, Sequence, Precompiled, Strip, Replace of " {2,}";
+ * pre-tokenizers WhitespaceSplit, Metaspace, Sequence. spiece.model: unigram without byte fallback;
+ * the <extra_id_N> are appended (tokenizer_config.json extra_ids, 100 when it does not say). Both
+ * need the pieces <pad> and </s>.
+ * The bundle is not needed after this.
+ * Errors: DFX_E_IO, DFX_E_FORMAT, DFX_E_NOFIT, DFX_E_USAGE (a path is too long). */
+dfx_status dfx_tok_t5_open(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                           dfx_tok_t5 **out);
 void dfx_tok_t5_close(dfx_tok_t5 *tok); /* NULL is fine */
 
 /* out->ids[max_len]: text, end token, padding. A long text loses its tail; the end token stays.

@@ -14,7 +14,7 @@ enum { FILE_BYTES_MAX = 64 << 20, NESTING_MAX = 8 };
 /* What the reading functions share. */
 typedef struct reader {
     dfx_tok_t5 *tok;
-    const char *path;
+    const char *path; /* bundle and path, for messages */
     const dfx_sink *sink;
 } reader;
 
@@ -257,11 +257,12 @@ static dfx_status read_added_tokens(const reader *r, const json_t *root) {
     return DFX_OK;
 }
 
-dfx_status dfx_tok_t5_read_json(dfx_tok_t5 *tok, const char *path, const dfx_sink *sink) {
-    reader r = {.tok = tok, .path = path, .sink = sink};
+dfx_status dfx_tok_t5_read_json(dfx_tok_t5 *tok, const dfx_bundle *bundle, const dfx_tok_file *file,
+                                const dfx_sink *sink) {
+    reader r = {.tok = tok, .path = file->label, .sink = sink};
     json_t *root = NULL;
     dfx_status status;
-    DFX_TRY_OUT(status, dfx_json_load(path, sink, FILE_BYTES_MAX, &root));
+    DFX_TRY_OUT(status, dfx_bundle_json(bundle, file->path, sink, FILE_BYTES_MAX, &root));
     DFX_TRY_OUT(status, read_model(&r, root));
     DFX_TRY_OUT(status, read_pipeline(&r, root));
     DFX_TRY_OUT(status, read_added_tokens(&r, root));

@@ -5,6 +5,7 @@
 
 #include "models/added_tokens.h"
 #include "models/precompiled.h"
+#include "models/tok_config.h"
 #include "models/tok_t5.h"
 
 #define DFX_T5_WORD_MARK "\xE2\x96\x81" /* U+2581 */
@@ -56,13 +57,14 @@ struct dfx_tok_t5 {
 };
 
 /* The readers. Fill a zeroed tokenizer; after a failure it can still be closed. */
-dfx_status dfx_tok_t5_read_json(dfx_tok_t5 *tok, const char *path, const dfx_sink *sink);
-dfx_status dfx_tok_t5_read_spiece(dfx_tok_t5 *tok, const char *path, int n_extra_ids,
-                                  const dfx_sink *sink);
+dfx_status dfx_tok_t5_read_json(dfx_tok_t5 *tok, const dfx_bundle *bundle, const dfx_tok_file *file,
+                                const dfx_sink *sink);
+dfx_status dfx_tok_t5_read_spiece(dfx_tok_t5 *tok, const dfx_bundle *bundle,
+                                  const dfx_tok_file *file, int n_extra_ids, const dfx_sink *sink);
 
-/* For the readers: the next piece, whose id is its turn. One that does not `match` has an id but no
- * place in a text, and its score does not count. Errors: DFX_E_FORMAT: score not finite; empty, too
- * long or repeated piece. */
+/* For the readers; `path` is for messages. The next piece, whose id is its turn. One that does not
+ * `match` has an id but no place in a text, and its score does not count. Errors: DFX_E_FORMAT:
+ * score not finite; empty, too long or repeated piece. */
 dfx_status dfx_tok_t5_add_piece(dfx_tok_t5 *tok, const char *path, const char *piece, size_t bytes,
                                 double score, bool match, const dfx_sink *sink);
 dfx_status dfx_tok_t5_add_norm(dfx_tok_t5 *tok, const char *path, dfx_t5_norm norm,

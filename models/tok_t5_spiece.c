@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/file.h"
 #include "core/sink.h"
 #include "models/protobuf.h"
 #include "models/tok_t5_model.h"
@@ -23,7 +22,7 @@ typedef enum piece_type { NORMAL = 1, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BY
 /* What the reading functions share. */
 typedef struct reader {
     dfx_tok_t5 *tok;
-    const char *path;
+    const char *path; /* bundle and path, for messages */
     const dfx_sink *sink;
 } reader;
 
@@ -179,12 +178,12 @@ static dfx_status add_pipeline(const reader *r) {
         r->sink);
 }
 
-dfx_status dfx_tok_t5_read_spiece(dfx_tok_t5 *tok, const char *path, int n_extra_ids,
-                                  const dfx_sink *sink) {
-    reader r = {.tok = tok, .path = path, .sink = sink};
+dfx_status dfx_tok_t5_read_spiece(dfx_tok_t5 *tok, const dfx_bundle *bundle,
+                                  const dfx_tok_file *file, int n_extra_ids, const dfx_sink *sink) {
+    reader r = {.tok = tok, .path = file->label, .sink = sink};
     char *bytes;
     size_t n;
-    DFX_TRY(dfx_file_slurp(path, sink, FILE_BYTES_MAX, &bytes, &n));
+    DFX_TRY(dfx_bundle_slurp(bundle, file->path, sink, FILE_BYTES_MAX, &bytes, &n));
     tok->unk_id = -1;
     const unsigned char *begin = (const unsigned char *)bytes;
     dfx_status status = read_model(&r, (dfx_pb){.at = begin, .end = begin + n});

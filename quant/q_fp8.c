@@ -1,9 +1,9 @@
 /* fp8 codes: e4m3 (OCP), sign, 4 bits of exponent (bias 7), 3 of mantissa, rounded to nearest
  * even.
  *
- * dfx_f32_to_e4m3() of core says the same for any float. Here |x| <= absmax is known, so the product
- * of x and 448 / absmax stays below 464, where rounding to 448 ends: neither NaN nor saturation
- * needs a test, and what is left fits vector code. */
+ * dfx_f32_to_e4m3() in core does the same for any float. Here |x| <= absmax is known, so the
+ * product of x and 448 / absmax stays below 464, where rounding to 448 ends: neither NaN nor
+ * saturation needs a test, and what is left fits vector code. */
 #include "quant/q_internal.h"
 
 /* The smallest normal is 2^-6; below it values count in steps of 2^-9. */

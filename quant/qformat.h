@@ -5,7 +5,7 @@
  *         token at run time
  * int8wo  the same bytes; activations stay bf16 ("weight-only")
  * fp8     e4m3 codes with one f32 scale per row; activations become e4m3 per token
- * A row of a weight is one output channel: [rows, cols] is [out, in]. FORMAT.md has the arithmetic. */
+ * A row of a weight is one output channel: [rows, cols] is [out, in]. FORMAT.md: the arithmetic. */
 #ifndef DFX_QUANT_QFORMAT_H
 #define DFX_QUANT_QFORMAT_H
 

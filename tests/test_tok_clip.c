@@ -24,14 +24,14 @@ static int open_real(void **state) {
     char path[TMPDIR_PATH];
     dfx_tok_clip *tok = NULL;
     const char *dir = real_vocabulary("clip-l", path);
-    if (dir && dfx_tok_clip_open(dir, NULL, &tok) != DFX_OK)
+    if (dir && tok_clip_open_dir(dir, NULL, &tok) != DFX_OK)
         return -1;
     *state = tok;
     return 0;
 }
 
 static int open_scenes(void **state) {
-    return dfx_tok_clip_open(SCENES, NULL, (dfx_tok_clip **)state) == DFX_OK ? 0 : -1;
+    return tok_clip_open_dir(SCENES, NULL, (dfx_tok_clip **)state) == DFX_OK ? 0 : -1;
 }
 
 static int close_tok(void **state) {
@@ -211,7 +211,7 @@ static void prompt_above_limit_is_refused(void **state) {
     dfx_tok_clip *tok;
     dfx_tokens tokens;
     char *text = calloc(1, DFX_TOKENIZER_BYTES_MAX + 1);
-    assert_int_equal(dfx_tok_clip_open(SCENES, NULL, &tok), DFX_OK);
+    assert_int_equal(tok_clip_open_dir(SCENES, NULL, &tok), DFX_OK);
     assert_int_equal(encode(tok, text, DFX_TOKENIZER_BYTES_MAX + 1, LIMIT, &dir->log.sink, &tokens),
                      DFX_E_USAGE);
     said_error(&dir->log, "at most 4194304");
@@ -223,7 +223,7 @@ static void length_without_room_for_begin_and_end_is_refused(void **state) {
     tmpdir *dir = *state;
     dfx_tok_clip *tok;
     dfx_tokens tokens;
-    assert_int_equal(dfx_tok_clip_open(SCENES, NULL, &tok), DFX_OK);
+    assert_int_equal(tok_clip_open_dir(SCENES, NULL, &tok), DFX_OK);
     assert_int_equal(encode(tok, "a", 1, 1, &dir->log.sink, &tokens), DFX_E_USAGE);
     said_error(&dir->log, "1 tokens has no room for the 2");
     assert_int_equal(encode(tok, "a", 1, 2, NULL, &tokens), DFX_OK);
@@ -271,7 +271,7 @@ static void tokenizer_json_gives_same_ids_as_two_files(void **state) {
         json_decref(root);
         free(text);
         dfx_tok_clip *tok;
-        assert_int_equal(dfx_tok_clip_open(dir->path, &dir->log.sink, &tok), DFX_OK);
+        assert_int_equal(tok_clip_open_dir(dir->path, &dir->log.sink, &tok), DFX_OK);
         root = golden_load("scenes-tokenizers.json");
         assert_true(
             golden_check(json_object_get(root, "prompts"), "clip", NULL, LONG, encode, tok) >= 60);
@@ -295,7 +295,7 @@ static void bytes_outside_vocabulary_are_unknown_one_by_one(void **state) {
     dfx_tok_clip *tok;
     tiny_files(dir, TINY_VOCAB, "#version: 0.2\na b</w>\n");
     tmpdir_write_text(dir, "special_tokens_map.json", "{\"unk_token\": {\"content\": \"!\"}}");
-    assert_int_equal(dfx_tok_clip_open(dir->path, &dir->log.sink, &tok), DFX_OK);
+    assert_int_equal(tok_clip_open_dir(dir->path, &dir->log.sink, &tok), DFX_OK);
     ASSERT_IDS(encode, tok, "AB xab ca", 5, 4, 7, 4, 7, 2, 6);
     dfx_tokens tokens;
     assert_int_equal(encode(tok, "AB xab ca", 9, 4, NULL, &tokens), DFX_OK);
@@ -313,7 +313,7 @@ static void config_names_win_over_defaults(void **state) {
                       "{\"bos_token\": \"a\", \"pad_token\": \"!\", \"model_max_length\": "
                       "1000000000000000019884624838656}");
     tmpdir_write_text(dir, "special_tokens_map.json", "{\"bos_token\": \"b\"}");
-    assert_int_equal(dfx_tok_clip_open(dir->path, &dir->log.sink, &tok), DFX_OK);
+    assert_int_equal(tok_clip_open_dir(dir->path, &dir->log.sink, &tok), DFX_OK);
     assert_int_equal(dfx_tok_clip_model_max_length(tok), 0);
     dfx_tokens tokens;
     assert_int_equal(encode(tok, "b", 1, 4, NULL, &tokens), DFX_OK);
@@ -359,7 +359,7 @@ static void bad_files_are_refused_with_a_sentence(void **state) {
         tiny_files(dir, bad_files[i].vocab, bad_files[i].merges);
         tmpdir_write_text(dir, "tokenizer_config.json",
                           bad_files[i].config ? bad_files[i].config : "{}");
-        assert_int_equal(dfx_tok_clip_open(dir->path, &dir->log.sink, &tok), DFX_E_FORMAT);
+        assert_int_equal(tok_clip_open_dir(dir->path, &dir->log.sink, &tok), DFX_E_FORMAT);
         said_error(&dir->log, bad_files[i].words);
         assert_int_equal(dfx_mem_held_bytes(), held);
     }
@@ -370,14 +370,14 @@ static void nul_in_merges_and_long_pieces_are_refused(void **state) {
     dfx_tok_clip *tok;
     tiny_files(dir, TINY_VOCAB, "");
     tmpdir_write(dir, "merges.txt", "a \0b</w>\n", 9);
-    assert_int_equal(dfx_tok_clip_open(dir->path, &dir->log.sink, &tok), DFX_E_FORMAT);
+    assert_int_equal(tok_clip_open_dir(dir->path, &dir->log.sink, &tok), DFX_E_FORMAT);
     said_error(&dir->log, "NUL byte");
     recorder_clear(&dir->log);
     char line[2000];
     memset(line, 'a', sizeof(line));
     line[1000] = ' ';
     tmpdir_write(dir, "merges.txt", line, sizeof(line));
-    assert_int_equal(dfx_tok_clip_open(dir->path, &dir->log.sink, &tok), DFX_E_FORMAT);
+    assert_int_equal(tok_clip_open_dir(dir->path, &dir->log.sink, &tok), DFX_E_FORMAT);
     said_error(&dir->log, "a piece of more than");
 }
 
@@ -398,7 +398,7 @@ static void other_bpe_in_tokenizer_json_is_refused(void **state) {
         dfx_tok_clip *tok;
         recorder_clear(&dir->log);
         tmpdir_write_text(dir, "tokenizer.json", files[i].text);
-        assert_int_equal(dfx_tok_clip_open(dir->path, &dir->log.sink, &tok), DFX_E_FORMAT);
+        assert_int_equal(tok_clip_open_dir(dir->path, &dir->log.sink, &tok), DFX_E_FORMAT);
         said_error(&dir->log, files[i].words);
     }
 }
@@ -406,7 +406,7 @@ static void other_bpe_in_tokenizer_json_is_refused(void **state) {
 static void folder_without_files_says_what_is_wanted(void **state) {
     tmpdir *dir = *state;
     dfx_tok_clip *tok;
-    assert_int_equal(dfx_tok_clip_open(dir->path, &dir->log.sink, &tok), DFX_E_IO);
+    assert_int_equal(tok_clip_open_dir(dir->path, &dir->log.sink, &tok), DFX_E_IO);
     said_error(&dir->log, "vocab.json and merges.txt, or tokenizer.json");
     dfx_tok_clip_close(NULL);
 }
@@ -415,7 +415,7 @@ static dfx_status open_encode_close(void *user, const dfx_sink *sink) {
     static const char text[] = "an old <|endoftext|> caf\u00e9 e\u0301\u0323\u0301\u0323 xylophone";
     dfx_tok_clip *tok;
     dfx_tokens tokens;
-    DFX_TRY(dfx_tok_clip_open(SCENES, sink, &tok));
+    DFX_TRY(tok_clip_open_dir(SCENES, sink, &tok));
     dfx_status status = dfx_tok_clip_encode(tok, text, sizeof(text) - 1, 77, sink, &tokens);
     dfx_tokens_free(&tokens);
     dfx_tok_clip_close(tok);

@@ -25,14 +25,14 @@ static int open_real(void **state) {
     char path[TMPDIR_PATH];
     dfx_tok_t5 *tok = NULL;
     const char *dir = real_vocabulary("t5-xxl", path);
-    if (dir && dfx_tok_t5_open(dir, NULL, &tok) != DFX_OK)
+    if (dir && tok_t5_open_dir(dir, NULL, &tok) != DFX_OK)
         return -1;
     *state = tok;
     return 0;
 }
 
 static int open_scenes(void **state) {
-    return dfx_tok_t5_open(SCENES, NULL, (dfx_tok_t5 **)state) == DFX_OK ? 0 : -1;
+    return tok_t5_open_dir(SCENES, NULL, (dfx_tok_t5 **)state) == DFX_OK ? 0 : -1;
 }
 
 static int close_tok(void **state) {
@@ -219,7 +219,7 @@ static void spiece_model_of_same_vocabulary_gives_same_ids(void **state) {
     snprintf(json_path, sizeof(json_path), "%.4000s/tokenizer.json", real);
     spiece_from_json(dir, json_path, 32000);
     dfx_tok_t5 *tok;
-    assert_int_equal(dfx_tok_t5_open(dir->path, &dir->log.sink, &tok), DFX_OK);
+    assert_int_equal(tok_t5_open_dir(dir->path, &dir->log.sink, &tok), DFX_OK);
     assert_int_equal(dfx_tok_t5_vocab_size(tok), 32100);
     check_all_prompts(tok);
     dfx_tok_t5_close(tok);
@@ -234,7 +234,7 @@ static void opening_real_vocabulary_is_quick(void **state) {
     for (int i = 0; i < 3; i++) {
         dfx_tok_t5 *tok;
         double begin = cpu_seconds();
-        assert_int_equal(dfx_tok_t5_open(dir, NULL, &tok), DFX_OK);
+        assert_int_equal(tok_t5_open_dir(dir, NULL, &tok), DFX_OK);
         double seconds = cpu_seconds() - begin;
         best = seconds < best ? seconds : best;
         dfx_tok_t5_close(tok);
@@ -277,7 +277,7 @@ static void every_variant_of_tokenizer_json_equals_tokenizers(void **state) {
         tmpdir_write_text(dir, "tokenizer.json", text);
         free(text);
         dfx_tok_t5 *tok;
-        assert_int_equal(dfx_tok_t5_open(dir->path, &dir->log.sink, &tok), DFX_OK);
+        assert_int_equal(tok_t5_open_dir(dir->path, &dir->log.sink, &tok), DFX_OK);
         print_message("%s\n", json_string_value(json_object_get(variant, "name")));
         golden_check(json_object_get(variant, "prompts"), "t5", NULL, LONG, encode, tok);
         dfx_tok_t5_close(tok);
@@ -290,7 +290,7 @@ static void no_room_for_end_token_and_too_long_prompt_are_refused(void **state) 
     dfx_tok_t5 *tok;
     dfx_tokens tokens;
     char *text = calloc(1, DFX_TOKENIZER_BYTES_MAX + 1);
-    assert_int_equal(dfx_tok_t5_open(SCENES, NULL, &tok), DFX_OK);
+    assert_int_equal(tok_t5_open_dir(SCENES, NULL, &tok), DFX_OK);
     assert_int_equal(encode(tok, "a", 1, 0, &dir->log.sink, &tokens), DFX_E_USAGE);
     said_error(&dir->log, "0 tokens has no room for the 1");
     recorder_clear(&dir->log);
@@ -307,7 +307,7 @@ static dfx_status open_encode_close(void *user, const dfx_sink *sink) {
     const tmpdir *dir = user;
     dfx_tok_t5 *tok;
     dfx_tokens tokens;
-    DFX_TRY(dfx_tok_t5_open(dir->path, sink, &tok));
+    DFX_TRY(tok_t5_open_dir(dir->path, sink, &tok));
     dfx_status status = dfx_tok_t5_encode(tok, text, sizeof(text) - 1, 64, sink, &tokens);
     dfx_tokens_free(&tokens);
     dfx_tok_t5_close(tok);

@@ -85,7 +85,7 @@ static void open_json(tmpdir *dir, const char *body, dfx_status wanted, const ch
     recorder_clear(&dir->log);
     snprintf(text, sizeof(text), "{%s}", body);
     tmpdir_write_text(dir, "tokenizer.json", text);
-    assert_int_equal(dfx_tok_t5_open(dir->path, &dir->log.sink, &tok), wanted);
+    assert_int_equal(tok_t5_open_dir(dir->path, &dir->log.sink, &tok), wanted);
     if (wanted != DFX_OK)
         said_error(&dir->log, words);
     dfx_tok_t5_close(tok);
@@ -147,7 +147,7 @@ static void older_metaspace_fields_choose_the_prefix(void **state) {
                                                    "\"Metaspace\", \"replacement\": \"\u2581\"%s}}",
             rows[i].fields);
         tmpdir_write_text(dir, "tokenizer.json", text);
-        assert_int_equal(dfx_tok_t5_open(dir->path, &dir->log.sink, &tok), DFX_OK);
+        assert_int_equal(tok_t5_open_dir(dir->path, &dir->log.sink, &tok), DFX_OK);
         assert_int_equal(dfx_tok_t5_encode(tok, "a", 1, 4, NULL, &tokens), DFX_OK);
         assert_int_equal(tokens.ids[0], rows[i].first);
         dfx_tokens_free(&tokens);
@@ -158,7 +158,7 @@ static void older_metaspace_fields_choose_the_prefix(void **state) {
 static void folder_without_files_says_what_is_wanted(void **state) {
     tmpdir *dir = *state;
     dfx_tok_t5 *tok;
-    assert_int_equal(dfx_tok_t5_open(dir->path, &dir->log.sink, &tok), DFX_E_IO);
+    assert_int_equal(tok_t5_open_dir(dir->path, &dir->log.sink, &tok), DFX_E_IO);
     said_error(&dir->log, "tokenizer.json or spiece.model");
     dfx_tok_t5_close(NULL);
 }
@@ -169,7 +169,7 @@ static void open_spiece(tmpdir *dir, pb_writer *model, dfx_status wanted, const 
     size_t held = dfx_mem_held_bytes();
     recorder_clear(&dir->log);
     tmpdir_write(dir, "spiece.model", model->data, model->n);
-    assert_int_equal(dfx_tok_t5_open(dir->path, &dir->log.sink, &tok), wanted);
+    assert_int_equal(tok_t5_open_dir(dir->path, &dir->log.sink, &tok), wanted);
     if (wanted != DFX_OK)
         said_error(&dir->log, words);
     dfx_tok_t5_close(tok);
@@ -249,7 +249,7 @@ static void extra_ids_come_from_the_config(void **state) {
         tmpdir_write(dir, "spiece.model", model.data, model.n);
         free(model.data);
         tmpdir_write_text(dir, "tokenizer_config.json", rows[i].config);
-        assert_int_equal(dfx_tok_t5_open(dir->path, &dir->log.sink, &tok), DFX_OK);
+        assert_int_equal(tok_t5_open_dir(dir->path, &dir->log.sink, &tok), DFX_OK);
         assert_int_equal(dfx_tok_t5_vocab_size(tok), rows[i].n_ids);
         dfx_tok_t5_close(tok);
     }
@@ -265,7 +265,7 @@ static void control_pieces_match_as_written_but_not_inside_text(void **state) {
     pb_piece(&model, "unused", 6, -1, 5);
     tmpdir_write(dir, "spiece.model", model.data, model.n);
     free(model.data);
-    assert_int_equal(dfx_tok_t5_open(dir->path, &dir->log.sink, &tok), DFX_OK);
+    assert_int_equal(tok_t5_open_dir(dir->path, &dir->log.sink, &tok), DFX_OK);
     assert_int_equal(dfx_tok_t5_encode(tok, "<pad> unused", 12, 5, NULL, &tokens), DFX_OK);
     assert_memory_equal(tokens.ids, ((int32_t[]){0, 3, 2, 1, 0}), sizeof(int32_t[5]));
     assert_int_equal(tokens.n_unknown, 1);
@@ -369,7 +369,7 @@ static void try_damaged(tmpdir *dir, const char *name, const unsigned char *data
     dfx_tokens tokens;
     size_t held = dfx_mem_held_bytes();
     tmpdir_write(dir, name, data, n);
-    dfx_status status = dfx_tok_t5_open(dir->path, NULL, &tok);
+    dfx_status status = tok_t5_open_dir(dir->path, NULL, &tok);
     if (status == DFX_OK) {
         assert_int_equal(dfx_tok_t5_encode(tok, text, sizeof(text) - 1, 16, NULL, &tokens), DFX_OK);
         for (size_t i = 0; i < 16; i++)
@@ -410,7 +410,7 @@ static void any_cut_of_a_small_json_is_refused(void **state) {
     for (size_t n = 0; n + 1 < sizeof(text); n++) {
         dfx_tok_t5 *tok;
         tmpdir_write(dir, "tokenizer.json", text, n);
-        assert_int_equal(dfx_tok_t5_open(dir->path, NULL, &tok), DFX_E_FORMAT);
+        assert_int_equal(tok_t5_open_dir(dir->path, NULL, &tok), DFX_E_FORMAT);
     }
 }
 

@@ -9,6 +9,16 @@
 
 enum { FAULTS_MAX = 20000 };
 
+dfx_status tok_clip_open_dir(const char *dir, const dfx_sink *sink, dfx_tok_clip **out) {
+    dfx_bundle bundle = {.folder = dir, .name = dir};
+    return dfx_tok_clip_open(&bundle, "", sink, out);
+}
+
+dfx_status tok_t5_open_dir(const char *dir, const dfx_sink *sink, dfx_tok_t5 **out) {
+    dfx_bundle bundle = {.folder = dir, .name = dir};
+    return dfx_tok_t5_open(&bundle, "", sink, out);
+}
+
 json_t *golden_load(const char *name) {
     char path[TMPDIR_PATH];
     json_error_t error;

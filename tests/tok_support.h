@@ -7,7 +7,12 @@
 
 #include <jansson.h>
 
-#include "models/tokens.h"
+#include "models/tok_clip.h"
+#include "models/tok_t5.h"
+
+/* Open the tokenizer whose files lie in the folder `dir` itself. */
+dfx_status tok_clip_open_dir(const char *dir, const dfx_sink *sink, dfx_tok_clip **out);
+dfx_status tok_t5_open_dir(const char *dir, const dfx_sink *sink, dfx_tok_t5 **out);
 
 /* Encode `text`; the test's own way to say which tokenizer. Returns the status of the encode call.
  * */

@@ -29,12 +29,11 @@ USUAL_TOKENS = 256 + 64    # of a picture of 256 pixels with 64 T5 tokens
 
 
 class Batches:
-    """All scenes' latents and captions on the device, and random batches of them."""
+    """All scenes' latents and captions on the device, and random batches of them. Both stages share
+    one, since drawing and encoding the scenes takes long; each begins with reseed()."""
 
-    def __init__(self, recipe: Recipe, data: Captioned, vae: Vae, seed: int,
-                 device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, data: Captioned, vae: Vae, device: torch.device) -> None:
         self.recipe, self.device = recipe, device
-        self.g, self.r = torch.Generator(device).manual_seed(seed), Random(seed)
         self._rows = rows_by_size(len(data.scenes["sky"]), recipe)
         self._latents = {size: _latents(vae, data, rows, size, device)
                          for size, rows in self._rows.items()}
@@ -43,6 +42,10 @@ class Batches:
         clip, self.empty_t5 = padded_ids(Tokenizers(), [""], device)
         self.empty_clip = clip[:, :data.clip.shape[-1]]
         self._ropes: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def reseed(self, seed: int) -> None:
+        """What next() gives from now on depends on the seed alone."""
+        self.g, self.r = torch.Generator(self.device).manual_seed(seed), Random(seed)
 
     def next(self) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
         """Latents [B, Ti, 64], ids clip [B, longest] and t5 [B, Tt], rope table. One shape a batch;
@@ -83,6 +86,7 @@ def train_flow(recipe: Recipe, seed: int, budget: Budget, batches: Batches, comp
                log: Log) -> Denoiser:
     """From fresh weights to the mean of the last steps."""
     torch.manual_seed(seed)
+    batches.reseed(seed)
     denoiser = Denoiser(Tokenizers()).to(batches.device)
 
     def course(step: int, done: float) -> float:
@@ -94,9 +98,10 @@ def train_flow(recipe: Recipe, seed: int, budget: Budget, batches: Batches, comp
     return _train("flow", denoiser, None, course, .999, recipe, budget, batches, compiled, log)
 
 
-def train_guide(recipe: Recipe, budget: Budget, denoiser: Denoiser, batches: Batches,
+def train_guide(recipe: Recipe, seed: int, budget: Budget, denoiser: Denoiser, batches: Batches,
                 compiled: bool, log: Log) -> Denoiser:
     """The denoiser goes on from its own guided answers; leaves the one handed in as it is."""
+    batches.reseed(seed)
     teacher = copy.deepcopy(denoiser).to(torch.bfloat16).requires_grad_(False)
 
     def course(step: int, done: float) -> float:
@@ -111,10 +116,7 @@ def _train(name: str, denoiser: Denoiser, teacher: Denoiser | None, course, mean
     plain = copy.deepcopy(denoiser)    # compiled blocks stay behind here
     optimiser = Optimiser(denoiser.train(), (.9, .98), .01, mean_decay, muon=True)
     if compiled:
-        for model in (denoiser, teacher) if teacher else (denoiser,):
-            for block in [*model.transformer.transformer_blocks,
-                          *model.transformer.single_transformer_blocks]:
-                block.compile(dynamic=False)
+        _compile(denoiser, len(recipe.shapes))
     smooth, n_samples = None, 0
     for step, done in budget:
         z, clip, t5, rope = batches.next()
@@ -136,6 +138,15 @@ def _train(name: str, denoiser: Denoiser, teacher: Denoiser | None, course, mean
     log(f"{name} done", steps=step + 1, samples=n_samples, loss=smooth.item())
     plain.float().load_state_dict(optimiser.mean())
     return plain.eval()
+
+
+def _compile(denoiser: Denoiser, n_shapes: int) -> None:
+    """The blocks, each kind once for each shape, which past torch's limit would run plainly. Not
+    the teacher's: in its few steps it would not win back the time."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, n_shapes)
+    for block in [*denoiser.transformer.transformer_blocks,
+                  *denoiser.transformer.single_transformer_blocks]:
+        block.compile(dynamic=False)
 
 
 def _sigmas(n: int, g: torch.Generator) -> Tensor:

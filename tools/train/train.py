@@ -9,6 +9,7 @@ judgement. Each of the first four leaves DIR/stages/NAME.pt, and a second call g
 last that is there.
 """
 import argparse
+import functools
 import json
 import os
 from pathlib import Path
@@ -98,16 +99,19 @@ def trained_vae(run: Run, device: torch.device) -> Vae:
 def trained_denoiser(run: Run, captioned: data.Captioned | None, vae: Vae, device: torch.device,
                      compiled: bool) -> Denoiser:
     """The stages flow and guide. captioned: None if guide is done."""
-    def batches(stage: str) -> Batches:
-        return Batches(run.recipe, captioned, vae, run.seed_of(stage), device)
+    @functools.cache
+    def batches() -> Batches:
+        made = Batches(run.recipe, captioned, vae, device)
+        run.log("latents", scenes=run.recipe.scenes)
+        return made
 
     def first() -> dict:
-        return train_flow(run.recipe, run.seed_of("flow"), run.budget("flow"), batches("flow"),
-                          compiled, run.log).state_dict()
+        return train_flow(run.recipe, run.seed_of("flow"), run.budget("flow"), batches(), compiled,
+                          run.log).state_dict()
 
     def second() -> dict:
-        return train_guide(run.recipe, run.budget("guide"), denoiser, batches("guide"), compiled,
-                           run.log).state_dict()
+        return train_guide(run.recipe, run.seed_of("guide"), run.budget("guide"), denoiser,
+                           batches(), compiled, run.log).state_dict()
 
     denoiser = Denoiser(Tokenizers()).to(device).eval()
     if not run.has("guide"):
@@ -162,6 +166,7 @@ def main() -> None:
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     figures = {"vae": measure(vae, run.recipe, device),
                **judge_model(run.recipe, model, args.out / "images", device, run.log)}
+    run.log("judged", whole=figures["model"]["rates"]["whole"]["rate"])
     (args.out / "report.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     print(evaluate.table(figures["model"]["rates"], run.recipe.judged_steps, "this run"))
 

@@ -63,9 +63,9 @@ dfx_request draw_request(const draw_rig *r, uint64_t seed) {
     dfx_request request;
     dfx_request_init(r->model, &request);
     request.prompt = DRAW_PROMPT;
-    request.width = request.height = 64;
+    request.width = request.height = 32;
     request.steps = 2;
-    request.text_length = 16;
+    request.text_length = 4;
     request.seed = seed;
     return request;
 }
@@ -184,8 +184,8 @@ void draw_edit_header(draw_rig *r, const char *name,
 void draw_poke_nan(draw_rig *r, const char *name, const char *tensor_name) {
     char path[TMPDIR_PATH];
     dfx_tensors *set;
-    assert_int_equal(
-        dfx_tensors_open_file(tmpdir_join(r->dir, name, path), &r->log->sink, &set), DFX_OK);
+    assert_int_equal(dfx_tensors_open_file(tmpdir_join(r->dir, name, path), &r->log->sink, &set),
+                     DFX_OK);
     const dfx_tensor *tensor = dfx_tensors_find(set, tensor_name);
     assert_non_null(tensor);
     assert_int_equal(tensor->dtype, DFX_DTYPE_BF16);

@@ -38,7 +38,7 @@ void draw_open(draw_rig *r, const char *path, uint64_t budget_bytes);
 /* It is refused with this status and one sentence that holds `words`; nothing stays allocated. */
 void draw_open_fails(draw_rig *r, const char *path, dfx_status status, const char *words);
 
-/* DRAW_PROMPT, 64 x 64 pixels, 2 steps, 16 text tokens. */
+/* DRAW_PROMPT, 32 x 32 pixels, 2 steps, 4 text tokens: small, since sanitizers make products slow. */
 dfx_request draw_request(const draw_rig *r, uint64_t seed);
 
 dfx_image draw(draw_rig *r, const dfx_request *request);

@@ -108,6 +108,8 @@ static void budget_is_kept_after_a_larger_picture(void **state) {
     dfx_image want = draw_unbounded(r, &request);
     dfx_request large = request;
     large.width = 128;
+    large.height = 64;
+    large.steps = 1;
     uint64_t least = least_budget(r, &large);
     draw_open(r, DRAW_SCENES, least);
     dfx_image first = draw(r, &large);

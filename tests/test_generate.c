@@ -43,8 +43,8 @@ static void generate_after_other_prompt_and_size_equals_fresh(void **state) {
     draw_open(r, DRAW_SCENES, 0);
     dfx_request usual = draw_request(r, 3), other = usual, wide = usual, longer = usual;
     other.prompt = "a green triangle";
-    wide.width = 96;
-    longer.text_length = 24;
+    wide.width = 64;
+    longer.text_length = 8;
     dfx_image fresh = draw(r, &usual);
     dfx_request *between[] = {&other, &wide, &longer};
     for (size_t i = 0; i < DFX_COUNT(between); i++) {
@@ -62,7 +62,7 @@ static void generate_with_one_thread_equals_two_threads(void **state) {
     draw_rig *r = *state;
     draw_open(r, DRAW_SCENES, 0);
     dfx_request request = draw_request(r, 5);
-    request.width = 80;
+    request.width = 48;
     dfx_image two = draw(r, &request);
     r->n_threads = 1;
     draw_open(r, DRAW_SCENES, 0);
@@ -137,7 +137,7 @@ static void generate_reports_every_stage(void **state) {
     dfx_image image = draw(r, &request);
     for (int i = 0; i < DFX_N_STAGES; i++)
         assert_true(s.seen[i] && image.stage_seconds[i] > 0);
-    assert_true(image.width == 64 && image.height == 64 && image.steps == 2 && image.seed == 1);
+    assert_true(image.width == 32 && image.height == 32 && image.steps == 2 && image.seed == 1);
     assert_non_null(strstr(image.parameters, DRAW_PROMPT "\nSteps: 2, "));
     dfx_image_free(&image);
 }
@@ -219,7 +219,7 @@ static void generate_refuses_bad_requests_and_goes_on(void **state) {
 /* One token; one row of tokens; a side that is no multiple of 16. */
 static void generate_draws_smallest_and_narrow_pictures(void **state) {
     static const int sizes[][4] = {
-        {16, 16, 16, 16}, {16, 256, 16, 256}, {256, 16, 256, 16}, {31, 47, 16, 32}};
+        {16, 16, 16, 16}, {16, 128, 16, 128}, {128, 16, 128, 16}, {31, 47, 16, 32}};
     draw_rig *r = *state;
     draw_open(r, DRAW_SCENES, 0);
     for (size_t i = 0; i < DFX_COUNT(sizes); i++) {
@@ -243,7 +243,7 @@ static void generate_with_longest_prompt_cuts_and_warns(void **state) {
     dfx_request request = draw_request(r, 1);
     request.prompt = text;
     dfx_image image = draw(r, &request);
-    said_words(r->log, DFX_WARN, "longer than 16 tokens");
+    said_words(r->log, DFX_WARN, "longer than 4 tokens");
     dfx_image_free(&image);
 }
 

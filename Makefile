@@ -15,7 +15,7 @@ endif
 # ---- Flags. The release runs on every processor of its architecture: no -march here, the source clones its hot loops.
 
 # OpenBLAS is not among the linked libraries: kernels/cpu/cpu_blas.c loads it when a backend opens.
-PKGS    := jansson libpng libutf8proc libxxhash liblz4
+PKGS    := jansson libpng libutf8proc libxxhash liblz4 liburing
 CSTD    := -std=gnu11
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-unused-parameter
 OPT_release := -O3 -g -fno-math-errno -fno-trapping-math
@@ -111,6 +111,9 @@ $(B)/%.cu.o: %.cu $(B)/flags | need
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -c -o $@ $<
 
+# The assembler takes these in, so the compiler's list of what an object is made from lacks them.
+$(B)/offload/profiles.o: $(wildcard offload/profiles/*.profile)
+
 $(CLI_OBJ): OWN_CFLAGS := -DDFX_DATADIR='"$(DATADIR)"'
 $(CLI_OBJ): $(B)/flags-tools
 $(TEST_OBJ) $(TEST_HELP_OBJ): | need-tests
@@ -153,6 +156,11 @@ check: ## install what is missing, build, and run every test that this machine c
 	$(SUBMAKE) VARIANT=release dfx-edge
 	@DFX_EDGE=$(CURDIR)/dfx-edge tools/run_tests.sh $(JOBS) build/check $(TEST_SRC:%.c=build/san/%) \
 	    $(sort $(wildcard tests/cli_*.sh)) tools/check_layers.sh tools/check_format.sh
+
+.PHONY: plans
+plans: $(B)/tests/test_plan_flux ## write tests/plans anew; review them as a diff
+	@mkdir -p tests/plans
+	DFX_WRITE_PLANS=1 $(B)/tests/test_plan_flux
 
 # ---- Installing
 

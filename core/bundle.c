@@ -1,6 +1,7 @@
 #include "core/bundle.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/json.h"
 
@@ -11,7 +12,10 @@ static const dfx_tensor *find_tensor(const dfx_bundle *bundle, const char *path)
 }
 
 void dfx_bundle_label(const dfx_bundle *bundle, const char *path, char out[DFX_PATH_BYTES]) {
-    snprintf(out, DFX_PATH_BYTES, "%s/%s", bundle->name, path);
+    size_t len = strlen(bundle->name);
+    while (len > 1 && bundle->name[len - 1] == '/')
+        len--;
+    snprintf(out, DFX_PATH_BYTES, "%.*s/%s", (int)len, bundle->name, path);
 }
 
 bool dfx_bundle_has(const dfx_bundle *bundle, const char *path) {

@@ -22,7 +22,7 @@ bool dfx_bundle_has(const dfx_bundle *bundle, const char *path);
 /* "<bundle>/<path>" for messages. */
 void dfx_bundle_label(const dfx_bundle *bundle, const char *path, char out[DFX_PATH_BYTES]);
 
-/* As dfx_file_slurp. */
+/* As dfx_file_slurp; a file that a packed model lacks is DFX_E_FORMAT. */
 dfx_status dfx_bundle_slurp(const dfx_bundle *bundle, const char *path, const dfx_sink *sink,
                             size_t max_bytes, char **out, size_t *out_bytes);
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* One transfer stays below what the kernel moves at once (0x7ffff000 bytes). */
@@ -163,17 +164,22 @@ static size_t folder_bytes(const char *path) {
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
+enum { TEMP_NAME_BYTES = 48, TRIES = 10000 };
+
+static void temp_name(char name[TEMP_NAME_BYTES], unsigned counter) {
+    snprintf(name, TEMP_NAME_BYTES, ".dfx-%ld-%u.tmp", (long)getpid(), counter);
+}
+
 /* Create a file that did not exist, beside `path`. Its name does not grow with the target's, so
  * every legal one works; O_EXCL settles races with other threads and leftovers of a crash. */
 static dfx_status open_temp(const char *path, const dfx_sink *sink, char **out_path, int *out_fd) {
-    enum { TEMP_NAME_BYTES = 48, TRIES = 10000 };
     size_t dir_bytes = folder_bytes(path), cap = dir_bytes + TEMP_NAME_BYTES;
     void *block;
     DFX_TRY(dfx_alloc(sink, cap, "file", &block));
     char *temp = memcpy(block, path, dir_bytes);
     int fd = -1;
     for (unsigned counter = 0; fd < 0 && counter < TRIES; counter++) {
-        snprintf(temp + dir_bytes, TEMP_NAME_BYTES, ".dfx-%ld-%u.tmp", (long)getpid(), counter);
+        temp_name(temp + dir_bytes, counter);
         fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (fd < 0 && errno != EEXIST && errno != EINTR)
             break;
@@ -188,7 +194,8 @@ static dfx_status open_temp(const char *path, const dfx_sink *sink, char **out_p
     return DFX_OK;
 }
 
-dfx_status dfx_file_write_begin(const char *path, const dfx_sink *sink, dfx_file_writer *out) {
+/* What both begins have in common: the target may become a regular file. */
+static dfx_status check_target(const char *path, const dfx_sink *sink, dfx_file_writer *out) {
     struct stat st;
     *out = (dfx_file_writer){.fd = -1};
     size_t dir_bytes = folder_bytes(path);
@@ -198,11 +205,105 @@ dfx_status dfx_file_write_begin(const char *path, const dfx_sink *sink, dfx_file
         return dfx_fail(sink, DFX_E_IO, "%s: cannot create: %s", path, cause(ENAMETOOLONG));
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
         return dfx_fail(sink, DFX_E_IO, "%s: cannot create: it is %s", path, kind_text(st.st_mode));
-    DFX_TRY(copy_text(sink, path, "file", &out->path));
+    return copy_text(sink, path, "file", &out->path);
+}
+
+dfx_status dfx_file_write_begin(const char *path, const dfx_sink *sink, dfx_file_writer *out) {
+    DFX_TRY(check_target(path, sink, out));
     dfx_status status = open_temp(path, sink, &out->temp_path, &out->fd);
     if (status != DFX_OK)
         dfx_file_write_abort(out);
     return status;
+}
+
+/* The folder of a path; false when it does not fit. */
+static bool folder_of(const char *path, char dir[DFX_PATH_BYTES]) {
+    size_t dir_bytes = folder_bytes(path);
+    if (dir_bytes >= DFX_PATH_BYTES)
+        return false;
+    *(char *)mempcpy(dir, dir_bytes ? path : ".", dir_bytes ? dir_bytes : 1) = '\0';
+    return true;
+}
+
+/* An open file that gets its name later goes through /proc: without that it would never get one. */
+enum { FD_PATH_BYTES = 40 };
+static bool fd_path(int fd, char text[FD_PATH_BYTES]) {
+    snprintf(text, FD_PATH_BYTES, "/proc/self/fd/%d", fd);
+    return access(text, F_OK) == 0;
+}
+
+dfx_status dfx_file_write_begin_large(const char *path, const dfx_sink *sink,
+                                      dfx_file_writer *out) {
+    char dir[DFX_PATH_BYTES], self[FD_PATH_BYTES];
+    DFX_TRY(check_target(path, sink, out));
+    if (folder_of(path, dir))
+        out->fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (out->fd >= 0 && fd_path(out->fd, self))
+        return DFX_OK;
+    if (out->fd >= 0)
+        close(out->fd);
+    out->fd = -1;
+    dfx_status status = open_temp(path, sink, &out->temp_path, &out->fd);
+    if (status != DFX_OK)
+        dfx_file_write_abort(out);
+    return status;
+}
+
+dfx_status dfx_file_write_room(const dfx_file_writer *writer, const dfx_sink *sink,
+                               uint64_t bytes) {
+    struct statvfs st;
+    uint64_t room;
+    if (fstatvfs(writer->fd, &st) != 0 || st.f_blocks == 0 || /* a file system that cannot tell */
+        __builtin_mul_overflow((uint64_t)st.f_bavail, (uint64_t)st.f_frsize, &room) ||
+        bytes <= room)
+        return DFX_OK;
+    return dfx_fail(sink, DFX_E_IO,
+                    "%s: cannot write: it needs %" PRIu64 " bytes and the disk has %" PRIu64
+                    " left; free some space or choose another folder",
+                    writer->path, bytes, room);
+}
+
+dfx_status dfx_file_write_at(dfx_file_writer *writer, const dfx_sink *sink, uint64_t off,
+                             const void *data, size_t bytes) {
+    for (size_t done = 0; done < bytes;) {
+        size_t want = bytes - done < TRANSFER_BYTES ? bytes - done : TRANSFER_BYTES;
+        ssize_t put = pwrite(writer->fd, (const char *)data + done, want, (off_t)(off + done));
+        if (put >= 0)
+            done += (size_t)put;
+        else if (errno != EINTR)
+            return dfx_fail(sink, DFX_E_IO, "%s: cannot write: %s", writer->path, cause(errno));
+    }
+    return DFX_OK;
+}
+
+/* A fault of the disk that is told here is not told again by fsync. */
+static dfx_status sync_range(dfx_file_writer *writer, const dfx_sink *sink, uint64_t off,
+                             size_t bytes, unsigned how) {
+    if (sync_file_range(writer->fd, (off_t)off, (off_t)bytes, how) == 0)
+        return DFX_OK;
+    if (errno != EIO && errno != ENOSPC && errno != EDQUOT)
+        return DFX_OK;
+    return dfx_fail(sink, DFX_E_IO, "%s: cannot write: %s", writer->path, cause(errno));
+}
+
+dfx_status dfx_file_write_start(dfx_file_writer *writer, const dfx_sink *sink, uint64_t off,
+                                size_t bytes) {
+    return sync_range(writer, sink, off, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
+dfx_status dfx_file_write_settle(dfx_file_writer *writer, const dfx_sink *sink, uint64_t off,
+                                 size_t bytes) {
+    DFX_TRY(sync_range(writer, sink, off, bytes,
+                       SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                           SYNC_FILE_RANGE_WAIT_AFTER));
+    posix_fadvise(writer->fd, (off_t)off, (off_t)bytes, POSIX_FADV_DONTNEED);
+    return DFX_OK;
+}
+
+dfx_status dfx_file_write_end_at(dfx_file_writer *writer, const dfx_sink *sink, uint64_t bytes) {
+    if (ftruncate(writer->fd, (off_t)bytes) != 0)
+        return dfx_fail(sink, DFX_E_IO, "%s: cannot write: %s", writer->path, cause(errno));
+    return DFX_OK;
 }
 
 dfx_status dfx_file_write(dfx_file_writer *writer, const dfx_sink *sink, const void *data,
@@ -212,12 +313,9 @@ dfx_status dfx_file_write(dfx_file_writer *writer, const dfx_sink *sink, const v
 
 /* The rename is done; a folder that cannot be synced only weakens what a power cut leaves. */
 static void sync_folder(const char *path, const dfx_sink *sink) {
-    char dir[DFX_PATH_BYTES] = ".";
-    size_t dir_bytes = folder_bytes(path);
-    if (dir_bytes >= sizeof(dir))
+    char dir[DFX_PATH_BYTES];
+    if (!folder_of(path, dir))
         return;
-    if (dir_bytes > 0)
-        *(char *)mempcpy(dir, path, dir_bytes) = '\0';
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || fsync(fd) != 0)
         dfx_warn(sink, "%s: written, but may not survive a power cut: cannot sync its folder: %s",
@@ -226,10 +324,33 @@ static void sync_folder(const char *path, const dfx_sink *sink) {
         close(fd);
 }
 
+/* Give a file without a name a temporary one, from which it is renamed over the target: a link cannot replace. */
+static int name_file(dfx_file_writer *writer) {
+    char self[FD_PATH_BYTES];
+    size_t dir_bytes = folder_bytes(writer->path);
+    void *block;
+    if (dfx_alloc(NULL, dir_bytes + TEMP_NAME_BYTES, "file", &block) != DFX_OK)
+        return ENOMEM;
+    char *temp = memcpy(block, writer->path, dir_bytes);
+    int error = EEXIST;
+    fd_path(writer->fd, self);
+    for (unsigned counter = 0; error == EEXIST && counter < TRIES; counter++) {
+        temp_name(temp + dir_bytes, counter);
+        error = linkat(AT_FDCWD, self, AT_FDCWD, temp, AT_SYMLINK_FOLLOW) == 0 ? 0 : errno;
+    }
+    if (error)
+        dfx_free(temp);
+    else
+        writer->temp_path = temp;
+    return error;
+}
+
 dfx_status dfx_file_write_commit(dfx_file_writer *writer, const dfx_sink *sink) {
     int error = 0, fd = writer->fd;
     if (fsync(fd) != 0)
         error = errno;
+    if (!error && !writer->temp_path)
+        error = name_file(writer);
     writer->fd = -1;
     if (close(fd) != 0 && errno != EINTR && !error)
         error = errno;
@@ -237,7 +358,8 @@ dfx_status dfx_file_write_commit(dfx_file_writer *writer, const dfx_sink *sink) 
         error = errno;
     dfx_status status = DFX_OK;
     if (error) {
-        status = dfx_fail(sink, DFX_E_IO, "%s: cannot write: %s", writer->path, cause(error));
+        status = dfx_fail(sink, error == ENOMEM ? DFX_E_NOFIT : DFX_E_IO, "%s: cannot write: %s",
+                          writer->path, cause(error));
     } else {
         sync_folder(writer->path, sink);
         dfx_free(writer->temp_path); /* it has become the target: nothing to remove */

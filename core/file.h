@@ -38,10 +38,34 @@ dfx_status dfx_path_join(const dfx_sink *sink, const char *dir, const char *name
  *     DFX_TRY(dfx_file_write_commit(&w, sink)); */
 typedef struct dfx_file_writer {
     int fd;
-    char *path, *temp_path; /* owned */
+    char *path, *temp_path; /* owned; temp_path NULL: the file has no name yet */
 } dfx_file_writer;
 
 dfx_status dfx_file_write_begin(const char *path, const dfx_sink *sink, dfx_file_writer *out);
+
+/* For files of gigabytes: the same, but until commit the file has no name at all where the file system can do that, so that
+ * a killed process leaves nothing behind. Elsewhere it has a temporary name. */
+dfx_status dfx_file_write_begin_large(const char *path, const dfx_sink *sink, dfx_file_writer *out);
+
+/* Has the disk room for a file of `bytes`? So that a full disk is told before the work. (Room is not taken: writing into
+ * space that was allocated before takes twice as long on ext4.) Errors: DFX_E_IO. */
+dfx_status dfx_file_write_room(const dfx_file_writer *writer, const dfx_sink *sink, uint64_t bytes);
+
+/* At `off`, whatever was written before; what is skipped reads as zeros. One thread at a time. Errors: DFX_E_IO. */
+dfx_status dfx_file_write_at(dfx_file_writer *writer, const dfx_sink *sink, uint64_t off,
+                             const void *data, size_t bytes);
+
+/* Writing gigabytes without filling the page cache, where the kernel would spend more time on reclaiming than on writing:
+ * start the way to the disk of a piece that was written, and later settle it: wait, and drop it from the cache. Both do nothing
+ * where the system cannot. Errors: DFX_E_IO. */
+dfx_status dfx_file_write_start(dfx_file_writer *writer, const dfx_sink *sink, uint64_t off,
+                                size_t bytes);
+dfx_status dfx_file_write_settle(dfx_file_writer *writer, const dfx_sink *sink, uint64_t off,
+                                 size_t bytes);
+
+/* The file ends here, shorter or (with zeros) longer than what was written. Errors: DFX_E_IO. */
+dfx_status dfx_file_write_end_at(dfx_file_writer *writer, const dfx_sink *sink, uint64_t bytes);
+
 dfx_status dfx_file_write(dfx_file_writer *writer, const dfx_sink *sink, const void *data,
                           size_t bytes);
 dfx_status dfx_file_write_commit(dfx_file_writer *writer, const dfx_sink *sink);

@@ -306,19 +306,6 @@ static dfx_status check_names(reader *r) {
     return DFX_OK;
 }
 
-/* Zeros are left out of the overflow check: users of a shape may multiply in any order. */
-static bool count_elements(dfx_tensor *tensor, uint64_t *bits) {
-    int64_t product = 1;
-    bool empty = false;
-    for (int i = 0; i < tensor->rank; i++) {
-        empty |= tensor->shape[i] == 0;
-        if (tensor->shape[i] != 0 && __builtin_mul_overflow(product, tensor->shape[i], &product))
-            return false;
-    }
-    tensor->n_elements = empty ? 0 : (uint64_t)product;
-    return !__builtin_mul_overflow(tensor->n_elements, dfx_dtype_bits(tensor->dtype), bits);
-}
-
 static dfx_status bad_shape(const reader *r, const dfx_tensor *tensor, const char *rule) {
     char shape[DFX_SHAPE_TEXT];
     return bad_tensor(r, tensor->name, rule, dfx_tensor_shape_text(tensor, shape));
@@ -329,7 +316,7 @@ static dfx_status check_sizes(reader *r) {
     for (size_t i = r->first; i < r->set->n_tensors; i++) {
         dfx_tensor *tensor = &r->set->tensors[i];
         uint64_t bits;
-        if (!count_elements(tensor, &bits))
+        if (!dfx_tensor_count(tensor, &tensor->n_elements, &bits))
             return bad_shape(r, tensor, "its number of elements overflows: ");
         if (bits % 8 != 0)
             return bad_shape(r, tensor, "it does not end at a whole byte: ");

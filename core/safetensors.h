@@ -73,6 +73,30 @@ dfx_status dfx_tensors_read(const dfx_tensors *set, const dfx_tensor *tensor, co
 dfx_status dfx_tensors_read_f32(const dfx_tensors *set, const dfx_tensor *tensor,
                                 const dfx_sink *sink, float *dst);
 
+/* Bytes [off, off + n_bytes) of a tensor, as stored; the caller keeps within tensor->bytes. Any thread. */
+dfx_status dfx_tensors_read_part(const dfx_tensors *set, const dfx_tensor *tensor, uint64_t off,
+                                 size_t n_bytes, const dfx_sink *sink, void *dst);
+
+/* ---- sets made by hand ----
+ *
+ * A view names tensors of another set anew, and may describe tensors that lie in no file by themselves (parts of a
+ * compressed page, weights that a rule makes): file_idx DFX_TENSOR_NO_FILE. Reading such a one is DFX_E_INTERNAL.
+ *     dfx_tensors_new_view(base, sink, &view);  dfx_tensors_add(...) each;  dfx_tensors_seal(view, sink); */
+enum { DFX_TENSOR_NO_FILE = UINT32_MAX };
+
+/* `base` is borrowed for the life of the view; NULL: no files. Close the view before it. */
+dfx_status dfx_tensors_new_view(const dfx_tensors *base, const dfx_sink *sink, dfx_tensors **out);
+
+/* *tensor is copied; its name is borrowed for the life of the view. file_idx is one of base's; the caller has checked
+ * shape, bytes and off. */
+dfx_status dfx_tensors_add(dfx_tensors *view, const dfx_tensor *tensor, const dfx_sink *sink);
+
+/* Sort; from here on it can be read, by any thread. Errors: DFX_E_FORMAT: two tensors have one name. */
+dfx_status dfx_tensors_seal(dfx_tensors *set, const dfx_sink *sink);
+
+/* n_elements and bytes from type and shape. False, and *tensor untouched, when they overflow or end inside a byte. */
+bool dfx_tensor_measure(dfx_tensor *tensor);
+
 /* "F32 [3, 4]" into text, for messages; returns text. */
 enum { DFX_SHAPE_TEXT = 192 };
 char *dfx_tensor_shape_text(const dfx_tensor *tensor, char text[DFX_SHAPE_TEXT]);

@@ -29,20 +29,58 @@ int dfx_tensor_by_name(const void *a, const void *b) {
     return strcmp(((const dfx_tensor *)a)->name, ((const dfx_tensor *)b)->name);
 }
 
+dfx_status dfx_tensors_new_view(const dfx_tensors *base, const dfx_sink *sink, dfx_tensors **out) {
+    DFX_TRY(dfx_tensors_new(sink, out));
+    (*out)->base = base;
+    return DFX_OK;
+}
+
+dfx_status dfx_tensors_add(dfx_tensors *view, const dfx_tensor *tensor, const dfx_sink *sink) {
+    DFX_TRY(dfx_grow(sink, view->n_tensors + 1, sizeof(*tensor), "tensors", &view->cap_tensors,
+                     (void **)&view->tensors));
+    view->tensors[view->n_tensors++] = *tensor;
+    view->bytes += tensor->bytes;
+    return DFX_OK;
+}
+
+static dfx_status twice(const dfx_tensors *set, const dfx_tensor *a, const dfx_tensor *b,
+                        const dfx_sink *sink) {
+    char name[DFX_NAME_TEXT];
+    dfx_name_text(a->name, name);
+    if (a->file_idx == b->file_idx || a->file_idx == DFX_TENSOR_NO_FILE ||
+        b->file_idx == DFX_TENSOR_NO_FILE)
+        return dfx_fail(sink, DFX_E_FORMAT, "tensor \"%s\" is there twice", name);
+    return dfx_fail(
+        sink, DFX_E_FORMAT, "tensor \"%s\" is in two files, %s and %s, and only one can be right",
+        name, dfx_tensors_file_path(set, a->file_idx), dfx_tensors_file_path(set, b->file_idx));
+}
+
 dfx_status dfx_tensors_seal(dfx_tensors *set, const dfx_sink *sink) {
-    if (set->n_files < 2)
+    if (set->n_files == 1 || set->n_tensors == 0) /* one file's are sorted already */
         return DFX_OK;
     qsort(set->tensors, set->n_tensors, sizeof(*set->tensors), dfx_tensor_by_name);
-    for (size_t i = 1; i < set->n_tensors; i++) {
-        const dfx_tensor *a = &set->tensors[i - 1], *b = &set->tensors[i];
-        char name[DFX_NAME_TEXT];
-        if (strcmp(a->name, b->name) == 0)
-            return dfx_fail(sink, DFX_E_FORMAT,
-                            "tensor \"%s\" is in two files, %s and %s, and only one can be right",
-                            dfx_name_text(a->name, name), dfx_tensors_file_path(set, a->file_idx),
-                            dfx_tensors_file_path(set, b->file_idx));
-    }
+    for (size_t i = 1; i < set->n_tensors; i++)
+        if (dfx_tensor_by_name(&set->tensors[i - 1], &set->tensors[i]) == 0)
+            return twice(set, &set->tensors[i - 1], &set->tensors[i], sink);
     return DFX_OK;
+}
+
+/* Whose files a set's tensors are in. */
+static const dfx_tensors *owner(const dfx_tensors *set) {
+    while (set->base)
+        set = set->base;
+    return set;
+}
+
+/* NULL, said, when it lies in none. */
+static const dfx_file *file_of(const dfx_tensors *set, const dfx_tensor *tensor,
+                               const dfx_sink *sink) {
+    char name[DFX_NAME_TEXT];
+    if (tensor->file_idx != DFX_TENSOR_NO_FILE)
+        return &owner(set)->files[tensor->file_idx].file;
+    dfx_fail(sink, DFX_E_INTERNAL, "tensor \"%s\" lies in no file by itself",
+             dfx_name_text(tensor->name, name));
+    return NULL;
 }
 
 size_t dfx_tensors_count(const dfx_tensors *set) {
@@ -65,16 +103,16 @@ uint64_t dfx_tensors_bytes(const dfx_tensors *set) {
 }
 
 size_t dfx_tensors_n_files(const dfx_tensors *set) {
-    return set->n_files;
+    return owner(set)->n_files;
 }
 
 const char *dfx_tensors_file_path(const dfx_tensors *set, uint32_t file_idx) {
-    return set->files[file_idx].file.path;
+    return owner(set)->files[file_idx].file.path;
 }
 
 const char *dfx_tensors_metadata(const dfx_tensors *set, const char *key) {
-    const dfx_tensors_file *first = set->files;
-    for (size_t i = 0; i < first->n_meta; i++)
+    const dfx_tensors_file *first = owner(set)->files;
+    for (size_t i = 0; first && i < first->n_meta; i++)
         if (strcmp(first->meta[i].key, key) == 0)
             return first->meta[i].value;
     return NULL;
@@ -82,14 +120,26 @@ const char *dfx_tensors_metadata(const dfx_tensors *set, const char *key) {
 
 dfx_status dfx_tensors_read(const dfx_tensors *set, const dfx_tensor *tensor, const dfx_sink *sink,
                             void *dst) {
-    return dfx_file_read(&set->files[tensor->file_idx].file, sink, tensor->off, dst,
-                         (size_t)tensor->bytes);
+    const dfx_file *file = file_of(set, tensor, sink);
+    if (!file)
+        return DFX_E_INTERNAL;
+    return dfx_file_read(file, sink, tensor->off, dst, (size_t)tensor->bytes);
+}
+
+dfx_status dfx_tensors_read_part(const dfx_tensors *set, const dfx_tensor *tensor, uint64_t off,
+                                 size_t n_bytes, const dfx_sink *sink, void *dst) {
+    const dfx_file *file = file_of(set, tensor, sink);
+    if (!file)
+        return DFX_E_INTERNAL;
+    return dfx_file_read(file, sink, tensor->off + off, dst, n_bytes);
 }
 
 dfx_status dfx_tensors_read_f32(const dfx_tensors *set, const dfx_tensor *tensor,
                                 const dfx_sink *sink, float *dst) {
-    const dfx_file *file = &set->files[tensor->file_idx].file;
+    const dfx_file *file = file_of(set, tensor, sink);
     char name[DFX_NAME_TEXT];
+    if (!file)
+        return DFX_E_INTERNAL;
     if (tensor->dtype == DFX_DTYPE_F32)
         return dfx_tensors_read(set, tensor, sink, dst);
     if (!dfx_dtype_is_numeric(tensor->dtype))
@@ -113,6 +163,28 @@ dfx_status dfx_tensors_read_f32(const dfx_tensors *set, const dfx_tensor *tensor
     }
     dfx_mem_free(&stored);
     return status;
+}
+
+/* Zeros are left out of the overflow check: users of a shape may multiply in any order. */
+bool dfx_tensor_count(const dfx_tensor *tensor, uint64_t *n_elements, uint64_t *bits) {
+    int64_t product = 1;
+    bool empty = false;
+    for (int i = 0; i < tensor->rank; i++) {
+        empty |= tensor->shape[i] == 0;
+        if (tensor->shape[i] != 0 && __builtin_mul_overflow(product, tensor->shape[i], &product))
+            return false;
+    }
+    *n_elements = empty ? 0 : (uint64_t)product;
+    return !__builtin_mul_overflow(*n_elements, dfx_dtype_bits(tensor->dtype), bits);
+}
+
+bool dfx_tensor_measure(dfx_tensor *tensor) {
+    uint64_t n_elements, bits;
+    if (!dfx_tensor_count(tensor, &n_elements, &bits) || bits % 8 != 0)
+        return false;
+    tensor->n_elements = n_elements;
+    tensor->bytes = bits / 8;
+    return true;
 }
 
 char *dfx_tensor_shape_text(const dfx_tensor *tensor, char text[DFX_SHAPE_TEXT]) {

@@ -22,6 +22,7 @@ struct dfx_tensors {
     size_t n_tensors, cap_tensors;
     dfx_tensors_file *files; /* owned */
     size_t n_files, cap_files;
+    const dfx_tensors *base; /* borrowed; of a view: whose files are meant. Else NULL */
     uint64_t bytes;
 };
 
@@ -31,8 +32,8 @@ dfx_status dfx_tensors_new(const dfx_sink *sink, dfx_tensors **out);
  * set can only be closed. Errors: as dfx_tensors_open_file. */
 dfx_status dfx_tensors_add_file(dfx_tensors *set, const char *path, const dfx_sink *sink);
 
-/* Sort over all files. Errors: DFX_E_FORMAT: a tensor is in two files. */
-dfx_status dfx_tensors_seal(dfx_tensors *set, const dfx_sink *sink);
+/* What a shape of numbers that are not negative holds. False on overflow. */
+bool dfx_tensor_count(const dfx_tensor *tensor, uint64_t *n_elements, uint64_t *bits);
 
 /* qsort order of dfx_tensor: by name. */
 int dfx_tensor_by_name(const void *a, const void *b);

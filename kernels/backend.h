@@ -38,12 +38,17 @@ typedef struct dfx_backend_vtable {
     dfx_status (*copy_page)(dfx_backend *be, void *dst_device, const void *src_pinned,
                             size_t bytes);
 
-    /* Scratch that the op will want; every call a program holds is announced before it is run, so that after the
-     * announcement no run allocates. Errors: DFX_E_NOFIT, DFX_E_DEVICE (an op or dtype it cannot do). */
+    /* Count the scratch that the op will want; nothing is allocated. Every call a program holds is announced before it
+     * is run. Errors: DFX_E_NOFIT (more than can be addressed), DFX_E_DEVICE (an op or dtype it cannot do). */
     dfx_status (*prepare)(dfx_backend *be, const dfx_op_call *call);
 
-    /* Bytes that the backend holds for itself after what was prepared so far. */
+    /* Bytes that the backend wants for itself after what was prepared since the last workspace_free. */
     size_t (*workspace_bytes)(const dfx_backend *be);
+
+    /* Hold them, so that no run allocates. Errors: DFX_E_NOFIT. */
+    dfx_status (*workspace_alloc)(dfx_backend *be);
+    /* Give them back and forget what was prepared; fine when there is none. */
+    void (*workspace_free)(dfx_backend *be);
 
     /* Errors: DFX_E_CANCELLED when the cancel function said so; DFX_E_DEVICE. */
     dfx_status (*run)(dfx_backend *be, const dfx_op_call *call);

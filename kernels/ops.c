@@ -20,9 +20,6 @@ static const op_entry entries[DFX_N_OP_KINDS] = {
                             BIT(DFX_LINEAR_SCALE),
                         false, BIT(DFX_LINEAR_W) | BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_SCALE)},
                        {"y", "x", "w", "b", "gate", "r", "scale"}},
-    [DFX_OP_EMBED] = {{"embed", 4, BIT(DFX_EMBED_POS), false,
-                       BIT(DFX_EMBED_TABLE) | BIT(DFX_EMBED_POS)},
-                      {"y", "table", "ids", "pos"}},
     [DFX_OP_LAYERNORM] = {{"layernorm", 6,
                            BIT(DFX_NORM_W) | BIT(DFX_NORM_B) | BIT(DFX_NORM_SCALE) |
                                BIT(DFX_NORM_SHIFT),
@@ -124,10 +121,8 @@ static dfx_status check_dtype(const check *c, int slot) {
     dfx_op_kind kind = c->call->kind;
     dfx_dtype dtype = c->call->m[slot].dtype;
     const char *wanted = NULL;
-    if (kind == DFX_OP_EMBED && slot == DFX_EMBED_IDS)
-        wanted = dtype == DFX_DTYPE_I32 ? NULL : "I32";
-    else if ((kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1) ||
-             (kind == DFX_OP_LINEAR && slot == DFX_LINEAR_SCALE))
+    if ((kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1) ||
+        (kind == DFX_OP_LINEAR && slot == DFX_LINEAR_SCALE))
         wanted = dtype == DFX_DTYPE_F32 ? NULL : "F32";
     else if (entries[kind].info.weights & BIT(slot))
         wanted = dfx_dtype_is_numeric(dtype) ? NULL : "a type that can be widened to F32";
@@ -194,17 +189,6 @@ static dfx_status check_linear(const check *c) {
     DFX_TRY(want_like(c, DFX_LINEAR_R, &m[0]));
     DFX_TRY(check_linear_scale(c));
     return want_act(c);
-}
-
-static dfx_status check_embed(const check *c) {
-    const dfx_mat *m = c->call->m;
-    DFX_TRY(want_shape(c, DFX_EMBED_TABLE, m[DFX_EMBED_TABLE].rows, m[0].cols));
-    DFX_TRY(want_shape(c, DFX_EMBED_IDS, 1, m[0].rows));
-    if (!present(&m[DFX_EMBED_POS]))
-        return DFX_OK;
-    DFX_TRY(want_shape(c, DFX_EMBED_POS, m[DFX_EMBED_POS].rows, m[0].cols));
-    return want(c, m[DFX_EMBED_POS].rows >= m[0].rows, "a position for every token",
-                m[DFX_EMBED_POS].rows);
 }
 
 static dfx_status check_layernorm(const check *c) {
@@ -373,8 +357,6 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink) {
     switch (call->kind) {
     case DFX_OP_LINEAR:
         return check_linear(&c);
-    case DFX_OP_EMBED:
-        return check_embed(&c);
     case DFX_OP_LAYERNORM:
         return check_layernorm(&c);
     case DFX_OP_RMSNORM:

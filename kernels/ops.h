@@ -3,8 +3,7 @@
  * Every operand is a matrix: `rows` x `cols` values, a row's values adjacent, rows `ld` values apart. Tokens, pixels
  * and channels all fit: a sequence is [T, D]; a picture or feature map is [h*w, C] (channels last, pixel row-major).
  * An operand that an op may leave out is a zeroed dfx_mat: no rows, ptr NULL. Weights may have any dtype that the
- * backend can widen and any alignment; activations have the backend's activation dtype and 16-byte aligned rows; ids
- * are I32.
+ * backend can widen and any alignment; activations have the backend's activation dtype and 16-byte aligned rows.
  *
  * Shape letters: T tokens, D width, H heads, E head size, F MLP width, C channels, h w pixels or latents; M N K for
  * products. LayerNorm, RMSNorm, GroupNorm, softmax, RoPE and modulation are evaluated in f32. */
@@ -35,9 +34,6 @@ typedef enum dfx_op_kind {
      *   product = sx[m] * scale[n] * sum_k cx[m,k] * code[n,k]; the sum is exact in int32 for int8, f32 for fp8.
      *   weight_only: x as it is, product = scale[n] * sum_k x[m,k] * code[n,k] in f32. */
     DFX_OP_LINEAR,
-    /* y[t] = table[ids[t]] (+ pos[t]).   out y [T,D]; table [V,D]; ids [1,T] I32; pos [>=T,D]?.
-     * An id outside [0,V) is DFX_E_INTERNAL: tokenizers check against the vocabulary at open. */
-    DFX_OP_EMBED,
     /* y = LN(x) * w + b; or, with scale and shift, y = LN(x) * (1 + scale) + shift.  LN: mean and biased variance over D.
      * out y [T,D] (may be x); x [T,D]; w [D]?; b [D]?; scale [1,D]?; shift [1,D]?.   eps */
     DFX_OP_LAYERNORM,
@@ -87,9 +83,6 @@ enum {
     DFX_LINEAR_GATE,
     DFX_LINEAR_R,
     DFX_LINEAR_SCALE,
-    DFX_EMBED_TABLE = 1,
-    DFX_EMBED_IDS,
-    DFX_EMBED_POS,
     DFX_NORM_X = 1,
     DFX_NORM_W,
     DFX_NORM_B,

@@ -30,8 +30,9 @@ static dfx_status read_config(const json_t *json, const char *path, const dfx_si
     return DFX_OK;
 }
 
-dfx_status dfx_clip_config_load(const char *dir, const dfx_sink *sink, dfx_clip_config *out) {
-    return dfx_config_load(dir, "config.json", read_config, sink, out);
+dfx_status dfx_clip_config_load(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                                dfx_clip_config *out) {
+    return dfx_config_load(bundle, folder, "config.json", read_config, sink, out);
 }
 
 /* x += out_proj(attention(LN1(x)));  x += fc2(quick_gelu(fc1(LN2(x)))) */
@@ -62,17 +63,22 @@ static void build_layer(dfx_builder *b, const dfx_clip_config *c, dfx_ref x) {
         b, &(dfx_linear_spec){.x = f, .name = "mlp.fc2", .n = c->width, .residual = x, .into = x});
 }
 
-dfx_status dfx_clip_build(const dfx_clip_config *c, const dfx_tensors *tensors, int64_t n_tokens,
-                          dfx_dtype act_dtype, const dfx_sink *sink, dfx_program *out) {
+dfx_status dfx_clip_build_table(const dfx_clip_config *c, const dfx_build_env *env,
+                                dfx_program *out) {
     dfx_builder b;
-    dfx_builder_init(&b, "clip", tensors, "text_encoder", act_dtype, sink);
-    dfx_ref ids = dfx_extern_buf(&b, "ids", 1, n_tokens, DFX_DTYPE_I32);
-    dfx_ref y = dfx_extern_buf(&b, "out", n_tokens, c->width, act_dtype);
-    dfx_ref x = dfx_temp(&b, n_tokens, c->width);
+    dfx_builder_init(&b, "clip_table", "text_encoder", env);
     dfx_builder_page(&b, "text_model.embeddings");
-    dfx_ref table = dfx_weight_ref(&b, "token_embedding.weight", c->n_vocab, c->width);
-    dfx_ref pos = dfx_weight_ref(&b, "position_embedding.weight", c->n_positions, c->width);
-    dfx_emit(&b, DFX_OP_EMBED, "embed", (dfx_ref[DFX_OP_SLOTS]){x, table, ids, pos}, NULL);
+    dfx_weight_ref(&b, "token_embedding.weight", c->n_vocab, c->width);
+    dfx_weight_ref(&b, "position_embedding.weight", c->n_positions, c->width);
+    return dfx_builder_finish(&b, out);
+}
+
+dfx_status dfx_clip_build(const dfx_clip_config *c, const dfx_build_env *env, int64_t n_tokens,
+                          dfx_program *out) {
+    dfx_builder b;
+    dfx_builder_init(&b, "clip", "text_encoder", env);
+    dfx_ref x = dfx_extern_buf(&b, "x", n_tokens, c->width, env->act_dtype);
+    dfx_ref y = dfx_extern_buf(&b, "out", n_tokens, c->width, env->act_dtype);
     for (int64_t i = 0; i < c->n_layers; i++) {
         dfx_builder_page(&b, "text_model.encoder.layers.%d", (int)i);
         build_layer(&b, c, x);

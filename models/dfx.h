@@ -36,12 +36,25 @@ typedef enum dfx_device_choice {
 } dfx_device_choice;
 
 typedef struct dfx_open_options {
-    const char *model_path;   /* a diffusers folder (model_index.json) */
+    /* A packed model, or a diffusers folder, which is packed once into the cache. */
+    const char *model_path;
     dfx_device_choice device; /* AUTO: the best that this build and machine have */
     int n_threads;            /* 0: one for each usable core */
-    uint64_t
-        vram_budget_bytes; /* bounds weights, activations, state and workspace; 0: what the device has */
-    dfx_sink sink;         /* copied */
+    /* Bounds what the device holds: weights, activations, state and workspace. 0: what the device has. */
+    uint64_t vram_budget_bytes;
+    /* Bounds pinned host memory. 0: what the machine has. */
+    uint64_t ram_budget_bytes;
+    /* Where weights come from that do not stay on the device: "ram" (pinned memory), "nvme" (read for each use), "auto"
+     * (pinned memory as far as the RAM budget goes), "none" (all must stay). NULL: auto. */
+    const char *offload;
+    /* Number format of a folder that is packed: "auto", "bf16", "int8", "int8wo", "fp8". NULL: auto. */
+    const char *quant;
+    bool verify_always; /* check a page's checksum on every read, not only on its first */
+    /* While a folder is packed; both may be NULL. */
+    void (*packing)(void *user, uint64_t done_bytes, uint64_t all_bytes);
+    bool (*cancelled)(void *user);
+    void *user;
+    dfx_sink sink; /* copied */
 } dfx_open_options;
 
 /* Reads configurations, tokenizers and tensor tables and checks them against each other: every tensor that is wanted is
@@ -54,6 +67,7 @@ typedef struct dfx_model_info {
     const char *name;   /* of the folder, or as its dfx.json says; borrowed from the model */
     const char *kind;   /* "FLUX.1 dev" or "FLUX.1 schnell"; borrowed */
     const char *device; /* "cpu"; borrowed */
+    const char *path;   /* of the packed file; borrowed */
     bool has_guidance;  /* false: the guidance of a request is ignored */
     int steps;          /* defaults of a request */
     int width, height;  /* pixels */
@@ -65,13 +79,12 @@ typedef struct dfx_model_info {
 void dfx_model_describe(const dfx_model *model, dfx_model_info *out);
 
 typedef enum dfx_stage {
-    DFX_STAGE_LOAD,
     DFX_STAGE_TEXT,
     DFX_STAGE_DENOISE,
     DFX_STAGE_DECODE,
     DFX_N_STAGES
 } dfx_stage;
-const char *dfx_stage_name(dfx_stage stage); /* "load", "text", "denoise", "decode" */
+const char *dfx_stage_name(dfx_stage stage); /* "text", "denoise", "decode" */
 
 typedef struct dfx_progress {
     dfx_stage stage;
@@ -114,8 +127,10 @@ typedef struct dfx_image {
     uint64_t seed;
     int steps, text_length;
     float guidance;                     /* as used; 0 when the model has none */
-    double stage_seconds[DFX_N_STAGES]; /* 0 for what was not done again, such as loading */
+    double stage_seconds[DFX_N_STAGES]; /* 0 for what was not done again */
     double seconds;                     /* the whole call */
+    double wait_seconds;                /* of it, waiting for pages */
+    uint64_t read_bytes, copied_bytes;  /* from the disk; from host to device */
     uint64_t peak_device_bytes;         /* of the ledger that the budget bounds */
     char *parameters; /* the text of the PNG's "parameters" chunk; owned by the image */
     /* The same as a JSON object, without times: the same picture is the same file. Owned by the image. */

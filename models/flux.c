@@ -11,6 +11,15 @@ int64_t dfx_flux_mod_cols(const dfx_flux_config *c) {
     return c->width * (12 * c->n_double + 3 * c->n_single + 2);
 }
 
+/* A page for part of block i: "transformer_blocks.3/ff", whose weights are named after the block alone. Blocks are cut where
+ * it makes pages of about one size: two thirds of a page more or less is what small budgets stream through. */
+static void open_page(dfx_builder *b, const char *block, int64_t i, const char *part) {
+    char name[64];
+    snprintf(name, sizeof(name), block, (int)i);
+    dfx_builder_page(b, "%s/%s", name, part);
+    dfx_builder_scope(b, "%s", name);
+}
+
 /* linear_2(silu(linear_1(x))) */
 static dfx_ref mlp_embedder(dfx_builder *b, const dfx_flux_config *c, dfx_ref x, const char *first,
                             const char *second) {
@@ -49,18 +58,17 @@ static void modulation(dfx_builder *b, dfx_ref act, dfx_ref mod, int64_t *col, i
     *col += cols;
 }
 
-dfx_status dfx_flux_build_cond(const dfx_flux_config *c, const dfx_tensors *tensors, int64_t n_text,
-                               int64_t n_steps, dfx_dtype act_dtype, const dfx_sink *sink,
-                               dfx_program *out) {
+dfx_status dfx_flux_build_cond(const dfx_flux_config *c, const dfx_build_env *env, int64_t n_text,
+                               int64_t n_steps, dfx_program *out) {
     dfx_builder b;
     int64_t D = c->width, col = 0;
-    dfx_builder_init(&b, "cond", tensors, "transformer", act_dtype, sink);
-    dfx_ref text = dfx_extern_buf(&b, "text", n_text, c->text_width, act_dtype);
-    dfx_ref pooled = dfx_extern_buf(&b, "pooled", 1, c->pooled_width, act_dtype);
+    dfx_builder_init(&b, "cond", "transformer", env);
+    dfx_ref text = dfx_extern_buf(&b, "text", n_text, c->text_width, env->act_dtype);
+    dfx_ref pooled = dfx_extern_buf(&b, "pooled", 1, c->pooled_width, env->act_dtype);
     dfx_ref sigmas = dfx_extern_buf(&b, "sigmas", 1, n_steps, DFX_DTYPE_F32);
     dfx_ref guidance = dfx_extern_buf(&b, "guidance", 1, 1, DFX_DTYPE_F32);
-    dfx_ref txt = dfx_extern_buf(&b, "txt", n_text, D, act_dtype);
-    dfx_ref mod = dfx_extern_buf(&b, "mod", n_steps, dfx_flux_mod_cols(c), act_dtype);
+    dfx_ref txt = dfx_extern_buf(&b, "txt", n_text, D, env->act_dtype);
+    dfx_ref mod = dfx_extern_buf(&b, "mod", n_steps, dfx_flux_mod_cols(c), env->act_dtype);
 
     dfx_builder_page(&b, "context_embedder");
     dfx_builder_scope(&b, "%s", "");
@@ -68,12 +76,13 @@ dfx_status dfx_flux_build_cond(const dfx_flux_config *c, const dfx_tensors *tens
     dfx_ref vec = condition_vector(&b, c, sigmas, guidance, pooled);
     dfx_ref act = dfx_activate(&b, vec, DFX_ACT_SILU, "silu");
     for (int64_t i = 0; i < c->n_double; i++) {
-        dfx_builder_page(&b, "transformer_blocks.%d", (int)i);
+        open_page(&b, "transformer_blocks.%d", i, "norm1");
         modulation(&b, act, mod, &col, 6 * D, "norm1.linear");
+        open_page(&b, "transformer_blocks.%d", i, "norm1_context");
         modulation(&b, act, mod, &col, 6 * D, "norm1_context.linear");
     }
     for (int64_t i = 0; i < c->n_single; i++) {
-        dfx_builder_page(&b, "single_transformer_blocks.%d", (int)i);
+        open_page(&b, "single_transformer_blocks.%d", i, "norm");
         modulation(&b, act, mod, &col, 3 * D, "norm.linear");
     }
     dfx_builder_page(&b, "norm_out");
@@ -155,21 +164,26 @@ static void stream_qkv(step_ctx *s, dfx_ref x, const stream_names *n, const modu
     qk_norm(s, out.k, n->norm_k, cos, sin);
 }
 
-/* x += gate1 * out(attn);  x += gate2 * mlp_out(gelu(mlp_in(LN(x) * (1 + scale2) + shift2))) */
-static void stream_rest(step_ctx *s, dfx_ref x, dfx_ref attn, const stream_names *n,
-                        const modulation_set *m1, const modulation_set *m2) {
+/* x += gate * out(attn) */
+static void stream_attention_out(step_ctx *s, dfx_ref x, dfx_ref attn, const stream_names *n,
+                                 dfx_ref gate) {
+    dfx_linear(
+        s->b,
+        &(dfx_linear_spec){
+            .x = attn, .name = n->out, .n = s->c->width, .gate = gate, .residual = x, .into = x});
+}
+
+/* x += gate * mlp_out(gelu(mlp_in(LN(x) * (1 + scale) + shift))) */
+static void stream_mlp(step_ctx *s, dfx_ref x, const stream_names *n, const modulation_set *m) {
     int64_t D = s->c->width;
-    dfx_linear(s->b,
-               &(dfx_linear_spec){
-                   .x = attn, .name = n->out, .n = D, .gate = m1->gate, .residual = x, .into = x});
     dfx_ref norm = dfx_temp(s->b, x.rows, x.cols);
-    dfx_modulated_norm(s->b, norm, x, m2->scale, m2->shift, EPS, n->norm2);
+    dfx_modulated_norm(s->b, norm, x, m->scale, m->shift, EPS, n->norm2);
     dfx_ref f = dfx_linear(
         s->b,
         &(dfx_linear_spec){.x = norm, .name = n->mlp_in, .n = 4 * D, .act = DFX_ACT_GELU_TANH});
     dfx_linear(s->b,
                &(dfx_linear_spec){
-                   .x = f, .name = n->mlp_out, .n = D, .gate = m2->gate, .residual = x, .into = x});
+                   .x = f, .name = n->mlp_out, .n = D, .gate = m->gate, .residual = x, .into = x});
 }
 
 static dfx_ref joint_attention(step_ctx *s, qkv j, dfx_ref into) {
@@ -188,11 +202,13 @@ static qkv new_qkv(step_ctx *s) {
     return (qkv){q, k, v};
 }
 
-/* h [Tt + Ti, D]: text rows, then image rows. */
-static void double_block(step_ctx *s, dfx_ref h) {
+/* Block i on h [Tt + Ti, D]: text rows, then image rows. Three pages of 8 D^2 weights each: attention of both streams, and
+ * each stream's MLP. */
+static void double_block(step_ctx *s, dfx_ref h, int64_t i) {
     modulation_set img1 = next_mod_set(s), img2 = next_mod_set(s), txt1 = next_mod_set(s),
                    txt2 = next_mod_set(s);
     dfx_ref img = image_rows(s, h), txt = text_rows(s, h), none = {0};
+    open_page(s->b, "transformer_blocks.%d", i, "attn");
     qkv j = new_qkv(s);
     stream_qkv(s, txt, &TEXT, &txt1, (qkv){text_rows(s, j.q), text_rows(s, j.k), text_rows(s, j.v)},
                none, none);
@@ -200,14 +216,19 @@ static void double_block(step_ctx *s, dfx_ref h) {
                (qkv){image_rows(s, j.q), image_rows(s, j.k), image_rows(s, j.v)},
                image_rows(s, s->cos), image_rows(s, s->sin));
     dfx_ref attn = joint_attention(s, j, (dfx_ref){0});
-    stream_rest(s, img, image_rows(s, attn), &IMAGE, &img1, &img2);
-    stream_rest(s, txt, text_rows(s, attn), &TEXT, &txt1, &txt2);
+    stream_attention_out(s, img, image_rows(s, attn), &IMAGE, img1.gate);
+    stream_attention_out(s, txt, text_rows(s, attn), &TEXT, txt1.gate);
+    open_page(s->b, "transformer_blocks.%d", i, "ff");
+    stream_mlp(s, img, &IMAGE, &img2);
+    open_page(s->b, "transformer_blocks.%d", i, "ff_context");
+    stream_mlp(s, txt, &TEXT, &txt2);
 }
 
-/* h += gate * proj_out([attention, gelu(proj_mlp(n))]),  n = LN(h) * (1 + scale) + shift */
-static void single_block(step_ctx *s, dfx_ref h) {
+/* h += gate * proj_out([attention, gelu(proj_mlp(n))]),  n = LN(h) * (1 + scale) + shift. Two pages: 7 and 5 D^2 weights. */
+static void single_block(step_ctx *s, dfx_ref h, int64_t i) {
     int64_t D = s->c->width;
     modulation_set m = next_mod_set(s);
+    open_page(s->b, "single_transformer_blocks.%d", i, "in");
     dfx_ref norm = dfx_temp(s->b, h.rows, D), joined = dfx_temp(s->b, h.rows, 5 * D);
     dfx_modulated_norm(s->b, norm, h, m.scale, m.shift, EPS, "norm");
     qkv j = new_qkv(s);
@@ -222,6 +243,7 @@ static void single_block(step_ctx *s, dfx_ref h) {
     qk_norm(s, j.q, "attn.norm_q", s->cos, s->sin);
     qk_norm(s, j.k, "attn.norm_k", s->cos, s->sin);
     joint_attention(s, j, dfx_cols(joined, 0, D));
+    open_page(s->b, "single_transformer_blocks.%d", i, "out");
     dfx_linear(
         s->b,
         &(dfx_linear_spec){
@@ -238,20 +260,19 @@ static void final_layer(step_ctx *s, dfx_ref img, dfx_ref v) {
     linear_into(s, norm, "proj_out", v);
 }
 
-dfx_status dfx_flux_build_step(const dfx_flux_config *c, const dfx_tensors *tensors, int64_t n_text,
-                               int64_t n_image, dfx_dtype act_dtype, const dfx_sink *sink,
-                               dfx_program *out) {
+dfx_status dfx_flux_build_step(const dfx_flux_config *c, const dfx_build_env *env, int64_t n_text,
+                               int64_t n_image, dfx_program *out) {
     dfx_builder b;
     int64_t D = c->width, L = n_text + n_image;
-    dfx_builder_init(&b, "step", tensors, "transformer", act_dtype, sink);
-    dfx_ref x = dfx_extern_buf(&b, "x", n_image, c->in_channels, act_dtype);
-    dfx_ref txt = dfx_extern_buf(&b, "txt", n_text, D, act_dtype);
+    dfx_builder_init(&b, "step", "transformer", env);
+    dfx_ref x = dfx_extern_buf(&b, "x", n_image, c->in_channels, env->act_dtype);
+    dfx_ref txt = dfx_extern_buf(&b, "txt", n_text, D, env->act_dtype);
     step_ctx s = {.b = &b, .c = c, .n_text = n_text, .n_image = n_image};
-    s.mod = dfx_extern_buf(&b, "mod", 1, dfx_flux_mod_cols(c), act_dtype);
+    s.mod = dfx_extern_buf(&b, "mod", 1, dfx_flux_mod_cols(c), env->act_dtype);
     s.cos = dfx_extern_buf(&b, "cos", L, c->head_size / 2, DFX_DTYPE_F32);
     s.sin = dfx_extern_buf(&b, "sin", L, c->head_size / 2, DFX_DTYPE_F32);
     dfx_ref dt = dfx_extern_buf(&b, "dt", 1, 1, DFX_DTYPE_F32);
-    dfx_ref v = dfx_extern_buf(&b, "v", n_image, c->out_channels, act_dtype);
+    dfx_ref v = dfx_extern_buf(&b, "v", n_image, c->out_channels, env->act_dtype);
 
     dfx_ref h = dfx_temp(&b, L, D);
     dfx_emit(&b, DFX_OP_ACT, "txt", (dfx_ref[DFX_OP_SLOTS]){text_rows(&s, h), txt},
@@ -259,14 +280,10 @@ dfx_status dfx_flux_build_step(const dfx_flux_config *c, const dfx_tensors *tens
     dfx_builder_page(&b, "x_embedder");
     dfx_builder_scope(&b, "%s", "");
     linear_into(&s, x, "x_embedder", image_rows(&s, h));
-    for (int64_t i = 0; i < c->n_double; i++) {
-        dfx_builder_page(&b, "transformer_blocks.%d", (int)i);
-        double_block(&s, h);
-    }
-    for (int64_t i = 0; i < c->n_single; i++) {
-        dfx_builder_page(&b, "single_transformer_blocks.%d", (int)i);
-        single_block(&s, h);
-    }
+    for (int64_t i = 0; i < c->n_double; i++)
+        double_block(&s, h, i);
+    for (int64_t i = 0; i < c->n_single; i++)
+        single_block(&s, h, i);
     final_layer(&s, image_rows(&s, h), v);
     dfx_emit(&b, DFX_OP_AXPY, "euler", (dfx_ref[DFX_OP_SLOTS]){x, x, v, dt}, NULL);
     return dfx_builder_finish(&b, out);

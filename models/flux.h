@@ -10,6 +10,7 @@
 #ifndef DFX_MODELS_FLUX_H
 #define DFX_MODELS_FLUX_H
 
+#include "core/bundle.h"
 #include "offload/builder.h"
 
 typedef struct dfx_flux_config {
@@ -20,7 +21,8 @@ typedef struct dfx_flux_config {
     int64_t width; /* n_heads * head_size */
 } dfx_flux_config;
 
-dfx_status dfx_flux_config_load(const char *dir, const dfx_sink *sink, dfx_flux_config *out);
+dfx_status dfx_flux_config_load(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                                dfx_flux_config *out);
 
 /* Columns of the modulation table: per double block 6 D image then 6 D text, per single block 3 D, then 2 D of the final
  * layer. */
@@ -37,9 +39,8 @@ enum {
     DFX_COND_MOD,
     DFX_COND_EXTERNS
 };
-dfx_status dfx_flux_build_cond(const dfx_flux_config *config, const dfx_tensors *tensors,
-                               int64_t n_text, int64_t n_steps, dfx_dtype act_dtype,
-                               const dfx_sink *sink, dfx_program *out);
+dfx_status dfx_flux_build_cond(const dfx_flux_config *config, const dfx_build_env *env,
+                               int64_t n_text, int64_t n_steps, dfx_program *out);
 
 /* Externs: x [Ti, in_channels] in and out: latents, x += dt * v; txt [Tt, D]; mod [1, mod_cols]: this step's row; cos, sin
  * [Tt + Ti, E/2] f32; dt [1, 1] f32: sigma' - sigma; v [Ti, out_channels] out: the velocity. */
@@ -53,9 +54,8 @@ enum {
     DFX_STEP_V,
     DFX_STEP_EXTERNS
 };
-dfx_status dfx_flux_build_step(const dfx_flux_config *config, const dfx_tensors *tensors,
-                               int64_t n_text, int64_t n_image, dfx_dtype act_dtype,
-                               const dfx_sink *sink, dfx_program *out);
+dfx_status dfx_flux_build_step(const dfx_flux_config *config, const dfx_build_env *env,
+                               int64_t n_text, int64_t n_image, dfx_program *out);
 
 /* RoPE tables for Tt text tokens at (0,0,0), then image tokens at (0, row, col) of a grid of h x w, row-major.
  * cos, sin: host, [(n_text + h*w), head_size/2]. Frequencies and angles in f64, theta 10000. */

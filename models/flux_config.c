@@ -67,6 +67,7 @@ static dfx_status read_config(const json_t *json, const char *path, const dfx_si
     return read_axes(json, path, sink, c);
 }
 
-dfx_status dfx_flux_config_load(const char *dir, const dfx_sink *sink, dfx_flux_config *out) {
-    return dfx_config_load(dir, "config.json", read_config, sink, out);
+dfx_status dfx_flux_config_load(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                                dfx_flux_config *out) {
+    return dfx_config_load(bundle, folder, "config.json", read_config, sink, out);
 }

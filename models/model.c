@@ -1,67 +1,23 @@
-/* Opening a diffusers folder: every part is checked against every other before a weight is read. */
+/* Opening a model: every part is checked against every other before a weight is read. What runs is a packed model; a folder is
+ * packed once into the cache. */
 #include "models/model.h"
 
-#include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "models/config.h"
+#include "models/cache.h"
+#include "models/pack.h"
 
-/* What model_index.json must say of each part, and where its weights are. */
-static const struct part {
-    const char *folder, *class_name, *stem;
-    dfx_component component;
-} PARTS[] = {
-    {"text_encoder", "CLIPTextModel", "model", DFX_CLIP},
-    {"text_encoder_2", "T5EncoderModel", "model", DFX_T5},
-    {"transformer", "FluxTransformer2DModel", "diffusion_pytorch_model", DFX_TRANSFORMER},
-    {"vae", "AutoencoderKL", "diffusion_pytorch_model", DFX_VAE},
-};
-
-static dfx_status read_index(const json_t *json, const char *path, const dfx_sink *sink,
-                             void *out) {
-    (void)out;
-    const char *class_name;
-    DFX_TRY(dfx_json_str(json, path, "_class_name", sink, &class_name));
-    if (strcmp(class_name, "FluxPipeline") != 0)
-        return dfx_fail(sink, DFX_E_FORMAT,
-                        "%s: _class_name: wanted FluxPipeline (FLUX.1 dev or schnell), found %s",
-                        path, class_name);
-    for (size_t i = 0; i < DFX_COUNT(PARTS); i++) {
-        json_t *pair;
-        DFX_TRY(dfx_json_array(json, path, PARTS[i].folder, sink, &pair));
-        const char *found = json_string_value(json_array_get(pair, 1));
-        if (!found || strcmp(found, PARTS[i].class_name) != 0)
-            return dfx_fail(sink, DFX_E_FORMAT, "%s: %s: wanted class %s, found %s", path,
-                            PARTS[i].folder, PARTS[i].class_name, found ? found : "none");
-    }
-    return DFX_OK;
+void dfx_model_env(const dfx_model *m, dfx_build_env env[DFX_N_COMPONENTS]) {
+    for (int i = 0; i < DFX_N_COMPONENTS; i++)
+        env[i] = (dfx_build_env){.tensors =
+                                     dfx_packed_tensors(m->packed, dfx_component_places[i].folder),
+                                 .weight_only = dfx_packed_quant(m->packed) == DFX_Q_INT8WO,
+                                 .act_dtype = m->backend->act_dtype,
+                                 .sink = &m->sink};
 }
 
-/* dfx.json beside model_index.json, if it is there: name and defaults of a model that are not FLUX.1's own. */
-static dfx_status read_defaults(const json_t *json, const char *path, const dfx_sink *sink,
-                                void *out) {
-    dfx_model *m = out;
-    int64_t steps = m->default_steps, width = m->default_width, height = m->default_height;
-    const char *name;
-    if (dfx_json_has(json, "name")) {
-        DFX_TRY(dfx_json_str(json, path, "name", sink, &name));
-        dfx_free(m->name);
-        if (!(m->name = dfx_strdup(name, "model")))
-            return dfx_fail(sink, DFX_E_NOFIT, "out of memory opening %s", path);
-    }
-    if (dfx_json_has(json, "steps"))
-        DFX_TRY(dfx_json_int(json, path, "steps", 1, DFX_STEPS_MAX, sink, &steps));
-    if (dfx_json_has(json, "width"))
-        DFX_TRY(dfx_json_int(json, path, "width", DFX_SIZE_MULTIPLE, 4096, sink, &width));
-    if (dfx_json_has(json, "height"))
-        DFX_TRY(dfx_json_int(json, path, "height", DFX_SIZE_MULTIPLE, 4096, sink, &height));
-    m->default_steps = (int)steps;
-    m->default_width = (int)width;
-    m->default_height = (int)height;
-    return DFX_OK;
-}
-
+/* What the machine has, less a tenth for others. On the CPU, device memory and pinned memory are both of it. */
 static dfx_status open_backend(dfx_model *m, const dfx_open_options *o) {
     if (o->device == DFX_DEVICE_CUDA)
         return dfx_fail(
@@ -69,153 +25,158 @@ static dfx_status open_backend(dfx_model *m, const dfx_open_options *o) {
             "device cuda: this version of dfx-edge has no CUDA backend yet; use --device cpu");
     DFX_TRY(
         dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = o->n_threads}, &m->sink, &m->backend));
+    DFX_TRY(dfx_profile_load("cpu", &m->sink, &m->profile));
     long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    size_t limit = o->vram_budget_bytes;
-    if (!limit) /* leave a tenth of the machine to others */
-        limit =
-            pages > 0 && page_bytes > 0 ? (size_t)pages / 10 * 9 * (size_t)page_bytes : SIZE_MAX;
-    dfx_budget_init(&m->budget, limit);
-    dfx_executor_init(&m->executor, m->backend, &m->budget, &m->sink);
+    uint64_t machine =
+        pages > 0 && page_bytes > 0 ? (uint64_t)pages / 10 * 9 * (uint64_t)page_bytes : UINT64_MAX;
+    dfx_budget_init(&m->budget, o->vram_budget_bytes ? o->vram_budget_bytes : machine);
+    m->ram_budget_bytes = o->ram_budget_bytes ? o->ram_budget_bytes : machine;
+    m->verify = o->verify_always ? DFX_VERIFY_ALWAYS : DFX_VERIFY_FIRST;
     return DFX_OK;
 }
 
-static dfx_status open_parts(dfx_model *m) {
-    char dir[DFX_PATH_BYTES];
-    const dfx_sink *sink = &m->sink;
-    for (size_t i = 0; i < DFX_COUNT(PARTS); i++) {
-        DFX_TRY(dfx_path_join(sink, m->path, PARTS[i].folder, dir));
-        switch (PARTS[i].component) {
-        case DFX_CLIP:
-            DFX_TRY(dfx_clip_config_load(dir, sink, &m->clip));
-            break;
-        case DFX_T5:
-            DFX_TRY(dfx_t5_config_load(dir, sink, &m->t5));
-            break;
-        case DFX_TRANSFORMER:
-            DFX_TRY(dfx_flux_config_load(dir, sink, &m->flux));
-            break;
-        default:
-            DFX_TRY(dfx_vae_config_load(dir, sink, &m->vae));
+static dfx_status parse_offload(dfx_model *m, const char *text) {
+    static const char *const names[] = {[DFX_OFFLOAD_AUTO] = "auto",
+                                        [DFX_OFFLOAD_RAM] = "ram",
+                                        [DFX_OFFLOAD_NVME] = "nvme",
+                                        [DFX_OFFLOAD_NONE] = "none"};
+    for (size_t i = 0; text && i < DFX_COUNT(names); i++)
+        if (strcmp(text, names[i]) == 0) {
+            m->offload = (dfx_offload)i;
+            return DFX_OK;
         }
-        DFX_TRY(dfx_tensors_open_dir(dir, PARTS[i].stem, sink, &m->tensors[PARTS[i].component]));
-    }
-    DFX_TRY(dfx_path_join(sink, m->path, "scheduler", dir));
-    DFX_TRY(dfx_sigma_config_load(dir, sink, &m->sigmas));
-    dfx_bundle bundle = {.folder = m->path, .name = m->path};
-    DFX_TRY(dfx_tok_clip_open(&bundle, "tokenizer", sink, &m->tok_clip));
-    return dfx_tok_t5_open(&bundle, "tokenizer_2", sink, &m->tok_t5);
+    return text ? dfx_fail(&m->sink, DFX_E_USAGE,
+                           "offload: wanted auto, ram, nvme or none, found \"%s\"", text)
+                : DFX_OK;
 }
 
-/* Two numbers of two files that must be equal, or the first at the most the second. */
-static dfx_status agree(const dfx_model *m, const char *what, int64_t a, const char *other,
-                        int64_t b, bool at_most) {
-    if (at_most ? a <= b : a == b)
+/* "auto" is what suits the device: on the CPU the weights as they are. */
+static dfx_status parse_quant(const dfx_model *m, const char *text, dfx_qformat *quant) {
+    *quant = DFX_Q_STORED;
+    if (!text || strcmp(text, "auto") == 0 || dfx_q_parse(text, quant))
+        return DFX_OK;
+    return dfx_fail(&m->sink, DFX_E_USAGE,
+                    "quant: wanted auto, bf16, int8, int8wo or fp8, found \"%s\"", text);
+}
+
+/* Both tokenizers, which must not know more tokens than the encoders. Close both, whatever this returns. */
+static dfx_status open_tokenizers(const dfx_bundle *bundle, const dfx_configs *configs,
+                                  const dfx_sink *sink, dfx_tok_clip **clip, dfx_tok_t5 **t5) {
+    DFX_TRY(dfx_tok_clip_open(bundle, "tokenizer", sink, clip));
+    DFX_TRY(dfx_tok_t5_open(bundle, "tokenizer_2", sink, t5));
+    DFX_TRY(dfx_configs_agree(bundle, sink, "the CLIP tokenizer's vocabulary",
+                              (int64_t)dfx_tok_clip_vocab_size(*clip),
+                              "the CLIP encoder's vocab_size", configs->clip.n_vocab, true));
+    return dfx_configs_agree(bundle, sink, "the T5 tokenizer's vocabulary",
+                             (int64_t)dfx_tok_t5_vocab_size(*t5), "the T5 encoder's vocab_size",
+                             configs->t5.n_vocab, true);
+}
+
+/* What would be refused when it is packed is refused before. */
+static dfx_status check_folder(const char *folder, const dfx_sink *sink) {
+    dfx_bundle bundle = {.folder = folder, .name = folder};
+    dfx_configs configs;
+    dfx_tok_clip *clip = NULL;
+    dfx_tok_t5 *t5 = NULL;
+    dfx_status status = dfx_configs_load(&bundle, sink, &configs);
+    if (status == DFX_OK)
+        status = open_tokenizers(&bundle, &configs, sink, &clip, &t5);
+    dfx_tok_clip_close(clip);
+    dfx_tok_t5_close(t5);
+    return status;
+}
+
+/* The packed file of a folder, made now if it is not in the cache. */
+static dfx_status pack_once(dfx_model *m, const dfx_open_options *o, char path[DFX_PATH_BYTES]) {
+    dfx_qformat quant;
+    dfx_pack_report report;
+    DFX_TRY(parse_quant(m, o->quant, &quant));
+    DFX_TRY(dfx_cache_path(o->model_path, quant, &m->sink, path));
+    if (dfx_file_exists(path) && dfx_packed_is(path))
+        return DFX_OK;
+    DFX_TRY(check_folder(o->model_path, &m->sink));
+    dfx_info(&m->sink, "packing %s once into %s", o->model_path, path);
+    dfx_pack_options options = {.quant = quant,
+                                .n_threads = o->n_threads,
+                                .progress = o->packing,
+                                .cancelled = o->cancelled,
+                                .user = o->user};
+    return dfx_model_pack(o->model_path, &options, path, &m->sink, &report);
+}
+
+static dfx_status open_packed(dfx_model *m, const dfx_open_options *o) {
+    char path[DFX_PATH_BYTES];
+    if (dfx_file_is_dir(o->model_path))
+        DFX_TRY(pack_once(m, o, path));
+    const char *packed = dfx_file_is_dir(o->model_path) ? path : o->model_path;
+    if (!(m->path = dfx_strdup(packed, "model")))
+        return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", packed);
+    return dfx_packed_open(packed, &m->sink, &m->packed);
+}
+
+/* A packed file may hold anything that can be packed. */
+static dfx_status check_components(const dfx_model *m) {
+    for (int c = 0; c < DFX_N_COMPONENTS; c++)
+        if (!dfx_packed_tensors(m->packed, dfx_component_places[c].folder))
+            return dfx_fail(&m->sink, DFX_E_FORMAT,
+                            "%s: there are no weights of the %s; wanted a packed FLUX pipeline",
+                            m->path, dfx_component_places[c].folder);
+    return DFX_OK;
+}
+
+/* Rows are read from the file where they lie, so a table cannot be compressed. */
+static dfx_status check_table(const dfx_model *m, const dfx_program *table) {
+    DFX_TRY(dfx_packed_check_page(m->packed, table, 0, &m->sink));
+    int64_t page_idx = dfx_packed_page_of(m->packed, table, 0);
+    const dfx_packed_page *page = dfx_packed_page_at(m->packed, (size_t)page_idx);
+    if (page->codec == DFX_CODEC_RAW)
         return DFX_OK;
     return dfx_fail(&m->sink, DFX_E_FORMAT,
-                    "%s: %s is %" PRId64 " but %s is %" PRId64
-                    ": the parts are of different models",
-                    m->path, what, a, other, b);
+                    "%s: page %s is compressed, but its rows are looked up one by one; pack the "
+                    "model again",
+                    m->path, page->name);
 }
 
-static dfx_status check_parts(const dfx_model *m) {
-    DFX_TRY(agree(m, "the transformer's joint_attention_dim", m->flux.text_width,
-                  "the T5 encoder's d_model", m->t5.width, false));
-    DFX_TRY(agree(m, "the transformer's pooled_projection_dim", m->flux.pooled_width,
-                  "the CLIP encoder's hidden_size", m->clip.width, false));
-    DFX_TRY(agree(m, "the transformer's in_channels", m->flux.in_channels,
-                  "4 x the VAE's latent_channels", 4 * m->vae.latent_channels, false));
-    DFX_TRY(agree(m, "the CLIP tokenizer's vocabulary",
-                  (int64_t)dfx_tok_clip_vocab_size(m->tok_clip), "the CLIP encoder's vocab_size",
-                  m->clip.n_vocab, true));
-    DFX_TRY(agree(m, "the T5 tokenizer's vocabulary", (int64_t)dfx_tok_t5_vocab_size(m->tok_t5),
-                  "the T5 encoder's vocab_size", m->t5.n_vocab, true));
-    return agree(m, "the VAE's pixels a latent", dfx_vae_factor(&m->vae), "what FLUX uses", 8,
-                 false);
+static dfx_status open_tables(dfx_model *m) {
+    dfx_build_env env[DFX_N_COMPONENTS];
+    dfx_model_env(m, env);
+    DFX_TRY(dfx_clip_build_table(&m->parts.configs.clip, &env[DFX_CLIP], &m->clip_table));
+    DFX_TRY(dfx_t5_build_table(&m->parts.configs.t5, &env[DFX_T5], &m->t5_table));
+    DFX_TRY(check_table(m, &m->clip_table));
+    return check_table(m, &m->t5_table);
 }
 
-static dfx_status set_defaults(dfx_model *m) {
-    char path[DFX_PATH_BYTES];
-    int64_t limit = (int64_t)dfx_tok_t5_model_max_length(m->tok_t5);
-    m->max_text_length = limit > 0 && limit < 512 ? (int)limit : 512;
-    m->default_text_length = m->flux.has_guidance ? 512 : 256;
-    if (m->default_text_length > m->max_text_length)
-        m->default_text_length = m->max_text_length;
-    m->default_steps = m->flux.has_guidance ? 28 : 4;
-    m->default_width = m->default_height = 1024;
-    DFX_TRY(dfx_path_join(&m->sink, m->path, "dfx.json", path));
-    return dfx_file_exists(path) ? dfx_config_load(m->path, "dfx.json", read_defaults, &m->sink, m)
-                                 : DFX_OK;
-}
-
-/* Tensors that no part of a picture reads: known leftovers are fine, anything else deserves a word. */
-static bool is_known_leftover(const char *name) {
-    static const char *const prefixes[] = {"encoder.conv_in.",
-                                           "encoder.conv_out.",
-                                           "encoder.conv_norm_out.",
-                                           "encoder.down_blocks.",
-                                           "encoder.mid_block.",
-                                           "quant_conv.",
-                                           "decoder.block.",
-                                           "decoder.embed_tokens.",
-                                           "decoder.final_layer_norm.",
-                                           "lm_head.",
-                                           "shared.",
-                                           "encoder.embed_tokens.",
-                                           "text_projection.",
-                                           "logit_scale",
-                                           "text_model.embeddings.position_ids"};
-    for (size_t i = 0; i < DFX_COUNT(prefixes); i++)
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
-}
-
-static bool program_reads(const dfx_program *p, const dfx_tensor *t) {
-    for (uint32_t i = 0; i < p->n_weights; i++)
-        if (p->weights[i].tensor == t)
-            return true;
-    return false;
-}
-
-static void warn_unused(const dfx_model *m, const dfx_program programs[DFX_N_PROGRAMS]) {
-    for (size_t part = 0; part < DFX_COUNT(PARTS); part++) {
-        const dfx_tensors *set = m->tensors[PARTS[part].component];
-        size_t n_unused = 0;
-        const char *example = NULL;
-        for (size_t i = 0; i < dfx_tensors_count(set); i++) {
-            const dfx_tensor *t = dfx_tensors_at(set, i);
-            bool used = is_known_leftover(t->name);
-            for (int p = 0; p < DFX_N_PROGRAMS && !used; p++)
-                used = programs[p].tensors == set && program_reads(&programs[p], t);
-            if (!used && !n_unused++)
-                example = t->name;
-        }
-        if (n_unused)
-            dfx_warn(&m->sink,
-                     "%s/%s: %zu tensors are not used by this architecture, the first is %s",
-                     m->path, PARTS[part].folder, n_unused, example);
-    }
+static dfx_status open_parts(dfx_model *m) {
+    dfx_bundle bundle = dfx_packed_bundle(m->packed);
+    DFX_TRY(check_components(m));
+    DFX_TRY(dfx_parts_load(&bundle, &m->sink, &m->parts));
+    DFX_TRY(open_tables(m));
+    if (!m->parts.defaults.name[0])
+        return DFX_OK;
+    dfx_free(m->name);
+    m->name = dfx_strdup(m->parts.defaults.name, "model");
+    return m->name ? DFX_OK : dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", m->path);
 }
 
 /* Build the programs once for the default shape: that checks every tensor. */
 static dfx_status check_tensors(dfx_model *m) {
     dfx_program programs[DFX_N_PROGRAMS] = {0};
-    dfx_shape shape = {.width = m->default_width,
-                       .height = m->default_height,
-                       .n_text = m->default_text_length,
-                       .n_steps = m->default_steps};
-    DFX_TRY(dfx_session_build(m, &shape, m->backend->act_dtype, programs));
-    warn_unused(m, programs);
+    dfx_build_env env[DFX_N_COMPONENTS];
+    dfx_model_env(m, env);
+    DFX_TRY(dfx_picture_build(&m->parts.configs, env, &m->parts.defaults.shape, programs));
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
         dfx_program_fini(&programs[i]);
     return DFX_OK;
 }
 
-/* The folder's own name: "FLUX.1-dev" of ".../FLUX.1-dev/". */
-static char *folder_name(const char *path) {
-    size_t end = strlen(path);
+/* "FLUX.1-dev" of ".../FLUX.1-dev/", "flux-int8" of "flux-int8.safetensors". */
+static char *default_name(const char *path) {
+    static const char extension[] = ".safetensors";
+    size_t end = strlen(path), n_extension = sizeof(extension) - 1;
     while (end > 1 && path[end - 1] == '/')
         end--;
+    if (end > n_extension && strncmp(path + end - n_extension, extension, n_extension) == 0)
+        end -= n_extension;
     size_t begin = end;
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
@@ -226,20 +187,12 @@ static char *folder_name(const char *path) {
 }
 
 static dfx_status open_model(dfx_model *m, const dfx_open_options *o) {
-    m->path = dfx_strdup(o->model_path, "model");
-    m->name = folder_name(o->model_path);
-    if (!m->path || !m->name)
+    if (!(m->name = default_name(o->model_path)))
         return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
-    if (!dfx_file_is_dir(m->path))
-        return dfx_fail(&m->sink, dfx_file_exists(m->path) ? DFX_E_FORMAT : DFX_E_IO,
-                        "%s: wanted a diffusers folder with a model_index.json, found %s", m->path,
-                        dfx_file_exists(m->path) ? "a file (single files are not read yet)"
-                                                 : "nothing there");
-    DFX_TRY(dfx_config_load(m->path, "model_index.json", read_index, &m->sink, NULL));
+    DFX_TRY(parse_offload(m, o->offload));
     DFX_TRY(open_backend(m, o));
+    DFX_TRY(open_packed(m, o));
     DFX_TRY(open_parts(m));
-    DFX_TRY(check_parts(m));
-    DFX_TRY(set_defaults(m));
     return check_tensors(m);
 }
 
@@ -259,34 +212,43 @@ dfx_status dfx_model_open(const dfx_open_options *options, dfx_model **out) {
 void dfx_model_close(dfx_model *m) {
     if (!m)
         return;
-    if (m->backend) {
-        dfx_session_end(m);
-        dfx_executor_fini(&m->executor);
+    dfx_session_end(m);
+    if (m->backend)
         m->backend->vt->close(m->backend);
-    }
-    dfx_tok_clip_close(m->tok_clip);
-    dfx_tok_t5_close(m->tok_t5);
-    for (int i = 0; i < DFX_N_COMPONENTS; i++)
-        dfx_tensors_close(m->tensors[i]);
+    dfx_program_fini(&m->clip_table);
+    dfx_program_fini(&m->t5_table);
+    dfx_parts_fini(&m->parts);
+    dfx_packed_close(m->packed);
     dfx_free(m->name);
     dfx_free(m->path);
     dfx_free(m);
 }
 
+/* Scales of codes are no parameters. */
+static bool is_scale(const dfx_tensor *t) {
+    static const char suffix[] = "_scale";
+    size_t len = strlen(t->name), n = sizeof(suffix) - 1;
+    return len >= n && strcmp(t->name + len - n, suffix) == 0;
+}
+
 void dfx_model_describe(const dfx_model *m, dfx_model_info *out) {
+    const dfx_defaults *d = &m->parts.defaults;
     *out = (dfx_model_info){.name = m->name,
-                            .kind = m->flux.has_guidance ? "FLUX.1 dev" : "FLUX.1 schnell",
+                            .kind = dfx_parts_kind(&m->parts),
                             .device = m->backend->name,
-                            .has_guidance = m->flux.has_guidance,
-                            .steps = m->default_steps,
-                            .width = m->default_width,
-                            .height = m->default_height,
-                            .text_length = m->default_text_length,
-                            .max_text_length = m->max_text_length};
+                            .path = m->path,
+                            .has_guidance = m->parts.configs.flux.has_guidance,
+                            .steps = d->shape.n_steps,
+                            .width = (int)d->shape.width,
+                            .height = (int)d->shape.height,
+                            .text_length = (int)d->shape.n_text,
+                            .max_text_length = d->max_text_length};
     for (int c = 0; c < DFX_N_COMPONENTS; c++) {
-        out->weight_bytes += dfx_tensors_bytes(m->tensors[c]);
-        for (size_t i = 0; i < dfx_tensors_count(m->tensors[c]); i++)
-            out->n_parameters += dfx_tensors_at(m->tensors[c], i)->n_elements;
+        const dfx_tensors *set = dfx_packed_tensors(m->packed, dfx_component_places[c].folder);
+        out->weight_bytes += dfx_tensors_bytes(set);
+        for (size_t i = 0; i < dfx_tensors_count(set); i++)
+            out->n_parameters +=
+                is_scale(dfx_tensors_at(set, i)) ? 0 : dfx_tensors_at(set, i)->n_elements;
     }
 }
 

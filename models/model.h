@@ -1,44 +1,33 @@
-/* What is behind dfx_model: the checked parts of a diffusers folder, the device, and the session that was built for the
- * shape of the last request. Private to models/. */
+/* What is behind dfx_model: the checked parts of a packed model, the device, and the session that was built for the shape of
+ * the last request. Private to models/. */
 #ifndef DFX_MODELS_MODEL_H
 #define DFX_MODELS_MODEL_H
 
-#include "models/clip.h"
 #include "models/dfx.h"
-#include "models/flux.h"
+#include "models/parts.h"
 #include "models/session.h"
-#include "models/sigmas.h"
-#include "models/t5.h"
-#include "models/tok_clip.h"
-#include "models/tok_t5.h"
-#include "models/vae.h"
-
-typedef enum dfx_component {
-    DFX_CLIP,
-    DFX_T5,
-    DFX_TRANSFORMER,
-    DFX_VAE,
-    DFX_N_COMPONENTS
-} dfx_component;
+#include "offload/packed.h"
 
 struct dfx_model {
     dfx_sink sink;
-    char *path, *name;    /* owned */
+    char *name;           /* owned */
+    char *path;           /* owned; the packed file */
+    dfx_packed *packed;   /* owned */
     dfx_backend *backend; /* owned */
-    dfx_budget budget;
-    dfx_executor executor;
-    size_t workspace_bytes;                 /* of the backend, as far as the budget knows */
-    dfx_tensors *tensors[DFX_N_COMPONENTS]; /* owned */
-    dfx_tok_clip *tok_clip;                 /* owned */
-    dfx_tok_t5 *tok_t5;                     /* owned */
-    dfx_clip_config clip;
-    dfx_t5_config t5;
-    dfx_flux_config flux;
-    dfx_vae_config vae;
-    dfx_sigma_config sigmas;
-    int default_steps, default_width, default_height, default_text_length, max_text_length;
+    dfx_profile profile;
+    dfx_budget budget; /* of the device */
+    uint64_t ram_budget_bytes;
+    dfx_offload offload;
+    dfx_verify verify;
+    dfx_parts parts;
+    dfx_program clip_table, t5_table; /* embeddings: pages that stay in the file */
+    bool (*cancelled)(void *user);    /* of the request at hand */
+    void *cancel_user;
     dfx_session session;
 };
+
+/* What the components' programs are built from. */
+void dfx_model_env(const dfx_model *model, dfx_build_env env[DFX_N_COMPONENTS]);
 
 /* The whole request against the model's limits. */
 dfx_status dfx_request_validate(const dfx_model *model, const dfx_request *request);

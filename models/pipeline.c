@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "core/rng.h"
+#include "models/embed.h"
 #include "models/image.h"
 #include "models/model.h"
 
@@ -45,41 +46,8 @@ static void stage_end(run *r) {
 }
 
 const char *dfx_stage_name(dfx_stage stage) {
-    static const char *const names[DFX_N_STAGES] = {"load", "text", "denoise", "decode"};
+    static const char *const names[DFX_N_STAGES] = {"text", "denoise", "decode"};
     return stage < DFX_N_STAGES ? names[stage] : "?";
-}
-
-static bool is_cancelled(const run *r) {
-    return r->request->cancelled && r->request->cancelled(r->request->user);
-}
-
-/* Read a program's pages now rather than at their first use, so that loading has its own line. */
-static dfx_status load_pages(run *r, dfx_program_id id) {
-    dfx_pager *pager = &r->ses->pagers[id];
-    if (pager->residency != DFX_KEEP || dfx_pager_is_loaded(pager))
-        return DFX_OK;
-    int n = (int)pager->program->n_pages;
-    stage_begin(r, DFX_STAGE_LOAD, n);
-    for (int i = 0; i < n; i++) {
-        void *base;
-        if (is_cancelled(r))
-            return DFX_E_CANCELLED;
-        DFX_TRY(dfx_pager_pin(pager, (uint32_t)i, &base));
-        dfx_pager_unpin(pager, (uint32_t)i);
-        report(r, i + 1, n);
-    }
-    stage_end(r);
-    return DFX_OK;
-}
-
-static dfx_status run_program(run *r, dfx_program_id id, void *const *externs) {
-    return dfx_executor_run(&r->m->executor, &r->ses->pagers[id], externs);
-}
-
-static void end_need(run *r, int need, dfx_program_id first, dfx_program_id last) {
-    for (int p = (int)first; p <= (int)last; p++)
-        if (r->ses->needs[need].drop_after)
-            dfx_pager_drop(&r->ses->pagers[p]);
 }
 
 /* Values to a device buffer of the activation type. */
@@ -123,7 +91,7 @@ static void warn_cut(const run *r, const prompt_ids *ids) {
                  r->request->text_length, ids->t5.n_dropped);
     else if (ids->clip.n_dropped)
         dfx_debug(sink, "CLIP sees the first %lld tokens of the prompt, T5 sees all of it",
-                  (long long)r->m->clip.n_positions);
+                  (long long)r->m->parts.configs.clip.n_positions);
     if (ids->t5.n_unknown * 2 > ids->t5.n)
         dfx_warn(sink, "most of the prompt is unknown to the T5 tokenizer, which knows English, "
                        "German, French and Romanian");
@@ -132,9 +100,9 @@ static void warn_cut(const run *r, const prompt_ids *ids) {
 static dfx_status tokenize(run *r, prompt_ids *out) {
     dfx_model *m = r->m;
     const char *text = r->request->prompt;
-    size_t bytes = strlen(text), n_clip = (size_t)m->clip.n_positions;
-    DFX_TRY(dfx_tok_clip_encode(m->tok_clip, text, bytes, n_clip, &m->sink, &out->clip));
-    DFX_TRY(dfx_tok_t5_encode(m->tok_t5, text, bytes, (size_t)r->ses->shape.n_text, &m->sink,
+    size_t bytes = strlen(text), n_clip = (size_t)m->parts.configs.clip.n_positions;
+    DFX_TRY(dfx_tok_clip_encode(m->parts.tok_clip, text, bytes, n_clip, &m->sink, &out->clip));
+    DFX_TRY(dfx_tok_t5_encode(m->parts.tok_t5, text, bytes, (size_t)r->ses->shape.n_text, &m->sink,
                               &out->t5));
     int32_t end = out->clip.ids[out->clip.n - 1];
     out->pooled_row = 1;
@@ -144,25 +112,49 @@ static dfx_status tokenize(run *r, prompt_ids *out) {
     return DFX_OK;
 }
 
+/* Embedded tokens of one encoder onto the device. */
+static dfx_status upload_embedded(run *r, const dfx_program *tables, bool with_position,
+                                  const int32_t *ids, int64_t n, int64_t width, void *dst) {
+    float *x;
+    DFX_TRY(dfx_new_array(&r->m->sink, (size_t)(n * width), "embedding", &x));
+    const dfx_weight *position = with_position ? &tables->weights[1] : NULL;
+    dfx_status status =
+        dfx_embed_rows(tables, &tables->weights[0], position, ids, n, &r->m->sink, x);
+    if (status == DFX_OK)
+        status = upload_act(r, dst, x, (size_t)(n * width));
+    dfx_free(x);
+    return status;
+}
+
 static dfx_status run_encoders(run *r, const prompt_ids *ids) {
     dfx_state *s = &r->ses->state;
-    dfx_backend *be = r->m->backend;
-    stage_begin(r, DFX_STAGE_TEXT, 2);
-    DFX_TRY(be->vt->upload(be, s->clip_ids, ids->clip.ids,
-                           (size_t)r->m->clip.n_positions * sizeof(int32_t)));
-    DFX_TRY(
-        be->vt->upload(be, s->t5_ids, ids->t5.ids, (size_t)r->ses->shape.n_text * sizeof(int32_t)));
-    DFX_TRY(run_program(r, DFX_PROGRAM_CLIP, (void *[]){s->clip_ids, s->clip_out}));
-    report(r, 1, 2);
-    DFX_TRY(run_program(r, DFX_PROGRAM_T5, (void *[]){s->t5_ids, s->t5_out}));
-    report(r, 2, 2);
+    dfx_model *m = r->m;
+    stage_begin(r, DFX_STAGE_TEXT, 3);
+    DFX_TRY(upload_embedded(r, &m->clip_table, true, ids->clip.ids,
+                            m->parts.configs.clip.n_positions, m->parts.configs.clip.width,
+                            s->clip_x));
+    DFX_TRY(upload_embedded(r, &m->t5_table, false, ids->t5.ids, r->ses->shape.n_text,
+                            m->parts.configs.t5.width, s->t5_x));
+    DFX_TRY(dfx_session_run(m, DFX_PROGRAM_CLIP, 0, (void *[]){s->clip_x, s->clip_out}));
+    report(r, 1, 3);
+    DFX_TRY(dfx_session_run(m, DFX_PROGRAM_T5, 0, (void *[]){s->t5_x, s->t5_out}));
+    report(r, 2, 3);
     stage_end(r);
     return DFX_OK;
 }
 
+/* What an earlier picture left in the state. */
+static bool text_is_there(const run *r) {
+    return r->ses->text_key && strcmp(r->ses->text_key, r->request->prompt) == 0;
+}
+
+static bool cond_is_there(const run *r) {
+    return text_is_there(r) && r->ses->cond_valid && r->ses->cond_guidance == r->image.guidance;
+}
+
 static dfx_status encode_text(run *r) {
     dfx_session *ses = r->ses;
-    if (ses->text_key && strcmp(ses->text_key, r->request->prompt) == 0)
+    if (text_is_there(r))
         return DFX_OK;
     dfx_free(ses->text_key);
     ses->text_key = NULL;
@@ -170,10 +162,7 @@ static dfx_status encode_text(run *r) {
     prompt_ids ids = {0};
     dfx_status status;
     DFX_TRY_OUT(status, tokenize(r, &ids));
-    DFX_TRY_OUT(status, load_pages(r, DFX_PROGRAM_CLIP));
-    DFX_TRY_OUT(status, load_pages(r, DFX_PROGRAM_T5));
     DFX_TRY_OUT(status, run_encoders(r, &ids));
-    end_need(r, DFX_STAGE_NEED_TEXT, DFX_PROGRAM_CLIP, DFX_PROGRAM_T5);
     ses->pooled_row = ids.pooled_row;
     ses->text_key = dfx_strdup(r->request->prompt, "prompt");
     if (!ses->text_key)
@@ -189,18 +178,17 @@ static dfx_status condition(run *r) {
     dfx_state *s = &ses->state;
     dfx_backend *be = r->m->backend;
     float guidance = r->image.guidance;
-    if (ses->cond_valid && ses->cond_guidance == guidance)
+    if (cond_is_there(r))
         return DFX_OK;
-    DFX_TRY(load_pages(r, DFX_PROGRAM_COND));
-    stage_begin(r, DFX_STAGE_TEXT, 1);
+    ses->cond_valid = false; /* until the whole table is new */
+    stage_begin(r, DFX_STAGE_TEXT, 3);
     DFX_TRY(be->vt->upload(be, s->guidance, &guidance, sizeof(guidance)));
-    size_t row_bytes = (size_t)r->m->clip.width * dfx_dtype_bytes(be->act_dtype);
+    size_t row_bytes = (size_t)r->m->parts.configs.clip.width * dfx_dtype_bytes(be->act_dtype);
     void *pooled = (unsigned char *)s->clip_out + (size_t)ses->pooled_row * row_bytes;
-    DFX_TRY(run_program(r, DFX_PROGRAM_COND,
-                        (void *[]){s->t5_out, pooled, s->sigmas, s->guidance, s->txt, s->mod}));
-    report(r, 1, 1);
+    DFX_TRY(dfx_session_run(r->m, DFX_PROGRAM_COND, 0,
+                            (void *[]){s->t5_out, pooled, s->sigmas, s->guidance, s->txt, s->mod}));
+    report(r, 3, 3);
     stage_end(r);
-    end_need(r, DFX_STAGE_NEED_COND, DFX_PROGRAM_COND, DFX_PROGRAM_COND);
     ses->cond_valid = true;
     ses->cond_guidance = guidance;
     return DFX_OK;
@@ -219,7 +207,7 @@ static void pack_noise(const float *noise, int64_t channels, int64_t h, int64_t 
 static dfx_status draw_noise(run *r, float *tokens) {
     const dfx_model *m = r->m;
     int64_t h = r->ses->shape.height / 8, w = r->ses->shape.width / 8,
-            channels = m->vae.latent_channels;
+            channels = m->parts.configs.vae.latent_channels;
     size_t n = (size_t)(channels * h * w);
     float *noise;
     dfx_rng rng;
@@ -240,19 +228,19 @@ static bool all_finite(const float *x, size_t n) {
 
 static dfx_status run_step(run *r, int step) {
     dfx_state *s = &r->ses->state;
-    size_t row_bytes =
-        (size_t)dfx_flux_mod_cols(&r->m->flux) * dfx_dtype_bytes(r->m->backend->act_dtype);
+    size_t row_bytes = (size_t)dfx_flux_mod_cols(&r->m->parts.configs.flux) *
+                       dfx_dtype_bytes(r->m->backend->act_dtype);
     void *mod = (unsigned char *)s->mod + (size_t)step * row_bytes;
-    return run_program(r, DFX_PROGRAM_STEP,
-                       (void *[]){s->x, s->txt, mod, s->cos, s->sin, s->dt + step, s->v});
+    return dfx_session_run(r->m, DFX_PROGRAM_STEP, step,
+                           (void *[]){s->x, s->txt, mod, s->cos, s->sin, s->dt + step, s->v});
 }
 
 static dfx_status denoise(run *r) {
     dfx_model *m = r->m;
     const dfx_shape *shape = &r->ses->shape;
-    size_t n = (size_t)(shape->width / 16 * (shape->height / 16) * m->flux.in_channels);
+    size_t n =
+        (size_t)(shape->width / 16 * (shape->height / 16) * m->parts.configs.flux.in_channels);
     float *latents;
-    DFX_TRY(load_pages(r, DFX_PROGRAM_STEP));
     DFX_TRY(dfx_new_array(&m->sink, n, "latents", &latents));
     dfx_status status;
     DFX_TRY_OUT(status, draw_noise(r, latents));
@@ -270,7 +258,6 @@ static dfx_status denoise(run *r) {
         report(r, i + 1, shape->n_steps);
     }
     stage_end(r);
-    end_need(r, DFX_STAGE_NEED_STEP, DFX_PROGRAM_STEP, DFX_PROGRAM_STEP);
 out:
     dfx_free(latents);
     return status;
@@ -281,9 +268,8 @@ static dfx_status decode(run *r) {
     dfx_state *s = &r->ses->state;
     size_t n = (size_t)(r->image.width * r->image.height) * 3;
     float *rgb;
-    DFX_TRY(load_pages(r, DFX_PROGRAM_DECODE));
     stage_begin(r, DFX_STAGE_DECODE, 1);
-    DFX_TRY(run_program(r, DFX_PROGRAM_DECODE, (void *[]){s->x, s->rgb}));
+    DFX_TRY(dfx_session_run(r->m, DFX_PROGRAM_DECODE, 0, (void *[]){s->x, s->rgb}));
     DFX_TRY(dfx_new_array(&m->sink, n, "picture", &rgb));
     dfx_status status;
     DFX_TRY_OUT(status, download_act(r, rgb, s->rgb, n));
@@ -295,17 +281,34 @@ static dfx_status decode(run *r) {
     DFX_TRY_OUT(status, dfx_image_pixels(&r->image, rgb, &m->sink));
     report(r, 1, 1);
     stage_end(r);
-    end_need(r, DFX_STAGE_NEED_DECODE, DFX_PROGRAM_DECODE, DFX_PROGRAM_DECODE);
 out:
     dfx_free(rgb);
     return status;
 }
 
-static dfx_status draw(run *r) {
+static dfx_status run_stages(run *r) {
     DFX_TRY(encode_text(r));
     DFX_TRY(condition(r));
     DFX_TRY(denoise(r));
-    DFX_TRY(decode(r));
+    return decode(r);
+}
+
+/* Pages begin to come before the first stage asks for one. */
+static dfx_status draw(run *r) {
+    dfx_session *ses = r->ses;
+    dfx_feed_stats before, after;
+    int first = cond_is_there(r)   ? DFX_PLAN_DENOISE
+                : text_is_there(r) ? DFX_PLAN_COND
+                                   : DFX_PLAN_TEXT;
+    dfx_feed_get_stats(ses->feed, &before);
+    DFX_TRY(dfx_feed_begin(ses->feed, ses->plan.stage_first_visit[first]));
+    dfx_status status = run_stages(r);
+    dfx_feed_end(ses->feed);
+    DFX_TRY(status);
+    dfx_feed_get_stats(ses->feed, &after);
+    r->image.wait_seconds = after.wait_seconds - before.wait_seconds;
+    r->image.read_bytes = after.read_bytes - before.read_bytes;
+    r->image.copied_bytes = after.copied_bytes - before.copied_bytes;
     r->image.seconds = now_seconds() - r->begin;
     r->image.peak_device_bytes = r->m->budget.peak_bytes;
     return dfx_image_describe(&r->image, r->request->prompt, r->m->name, &r->m->sink);
@@ -327,7 +330,7 @@ dfx_status dfx_request_check(dfx_model *m, const dfx_request *request) {
 /* A size that was changed, or is far from what the model was made for: a tenth to twice the pixels of its default. */
 static void warn_size(const dfx_model *m, const dfx_request *request, const dfx_shape *shape) {
     int64_t pixels = shape->width * shape->height,
-            usual = (int64_t)m->default_width * m->default_height;
+            usual = m->parts.defaults.shape.width * m->parts.defaults.shape.height;
     if (shape->width != request->width || shape->height != request->height)
         dfx_warn(&m->sink, "size %dx%d is rounded down to %lldx%lld, multiples of %d",
                  request->width, request->height, (long long)shape->width, (long long)shape->height,
@@ -335,8 +338,15 @@ static void warn_size(const dfx_model *m, const dfx_request *request, const dfx_
     if (pixels * 10 < usual || pixels > usual * 2)
         dfx_warn(&m->sink,
                  "%lldx%lld is far from the %dx%d that %s was made for: expect odd pictures",
-                 (long long)shape->width, (long long)shape->height, m->default_width,
-                 m->default_height, m->name);
+                 (long long)shape->width, (long long)shape->height,
+                 (int)m->parts.defaults.shape.width, (int)m->parts.defaults.shape.height, m->name);
+}
+
+/* Who is asked, between ops and while pages are waited for. */
+static void set_cancel(dfx_model *m, bool (*cancelled)(void *user), void *user) {
+    m->cancelled = cancelled;
+    m->cancel_user = user;
+    m->backend->vt->set_cancel(m->backend, cancelled, user);
 }
 
 dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out) {
@@ -349,10 +359,10 @@ dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out
                           .seed = request->seed,
                           .steps = request->steps,
                           .text_length = request->text_length,
-                          .guidance = m->flux.has_guidance ? request->guidance : 0};
-    m->backend->vt->set_cancel(m->backend, request->cancelled, request->user);
+                          .guidance = m->parts.configs.flux.has_guidance ? request->guidance : 0};
+    set_cancel(m, request->cancelled, request->user);
     dfx_status status = draw(&r);
-    m->backend->vt->set_cancel(m->backend, NULL, NULL);
+    set_cancel(m, NULL, NULL);
     if (status == DFX_OK)
         *out = r.image;
     else

@@ -6,11 +6,11 @@
 
 void dfx_request_init(const dfx_model *m, dfx_request *out) {
     *out = (dfx_request){.prompt = "",
-                         .width = m->default_width,
-                         .height = m->default_height,
-                         .steps = m->default_steps,
+                         .width = (int)m->parts.defaults.shape.width,
+                         .height = (int)m->parts.defaults.shape.height,
+                         .steps = m->parts.defaults.shape.n_steps,
                          .guidance = 3.5f,
-                         .text_length = m->default_text_length};
+                         .text_length = (int)m->parts.defaults.shape.n_text};
 }
 
 static dfx_status check_int(const dfx_model *m, const char *what, int64_t value, int64_t min,
@@ -30,7 +30,7 @@ dfx_status dfx_request_validate(const dfx_model *m, const dfx_request *r) {
                         "size: wanted at most %d pixels (4096x4096), found %dx%d", DFX_PIXELS_MAX,
                         r->width, r->height);
     DFX_TRY(check_int(m, "steps", r->steps, 1, DFX_STEPS_MAX));
-    DFX_TRY(check_int(m, "text length", r->text_length, 1, m->max_text_length));
+    DFX_TRY(check_int(m, "text length", r->text_length, 1, m->parts.defaults.max_text_length));
     if (!isfinite(r->guidance) || r->guidance < 0)
         return dfx_fail(&m->sink, DFX_E_USAGE, "guidance: wanted a number from 0 up, found %g",
                         (double)r->guidance);

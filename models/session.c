@@ -1,138 +1,98 @@
 #include "models/session.h"
 
 #include "models/model.h"
+#include "offload/planner.h"
 
-static const struct {
-    const char *name;
-    dfx_program_id first, last;
-} STAGES[DFX_N_STAGE_NEEDS] = {
-    {"the text encoders", DFX_PROGRAM_CLIP, DFX_PROGRAM_T5},
-    {"the conditioning", DFX_PROGRAM_COND, DFX_PROGRAM_COND},
-    {"the denoiser", DFX_PROGRAM_STEP, DFX_PROGRAM_STEP},
-    {"the decoder", DFX_PROGRAM_DECODE, DFX_PROGRAM_DECODE},
-};
-
-static int64_t latent_side(const dfx_model *m, int64_t pixels) {
-    return pixels / dfx_vae_factor(&m->vae);
-}
-
-static int64_t n_image_tokens(const dfx_model *m, const dfx_shape *s) {
-    return latent_side(m, s->height) / 2 * (latent_side(m, s->width) / 2);
-}
-
-dfx_status dfx_session_build(const dfx_model *m, const dfx_shape *s, dfx_dtype act,
-                             dfx_program p[DFX_N_PROGRAMS]) {
-    int64_t h = latent_side(m, s->height), w = latent_side(m, s->width);
-    dfx_status status;
-    DFX_TRY_OUT(status, dfx_clip_build(&m->clip, m->tensors[DFX_CLIP], m->clip.n_positions, act,
-                                       &m->sink, &p[DFX_PROGRAM_CLIP]));
-    DFX_TRY_OUT(status, dfx_t5_build(&m->t5, m->tensors[DFX_T5], s->n_text, act, &m->sink,
-                                     &p[DFX_PROGRAM_T5]));
-    DFX_TRY_OUT(status, dfx_flux_build_cond(&m->flux, m->tensors[DFX_TRANSFORMER], s->n_text,
-                                            s->n_steps, act, &m->sink, &p[DFX_PROGRAM_COND]));
-    DFX_TRY_OUT(status,
-                dfx_flux_build_step(&m->flux, m->tensors[DFX_TRANSFORMER], s->n_text,
-                                    n_image_tokens(m, s), act, &m->sink, &p[DFX_PROGRAM_STEP]));
-    DFX_TRY_OUT(status, dfx_vae_build_decoder(&m->vae, m->tensors[DFX_VAE], h, w, act, &m->sink,
-                                              &p[DFX_PROGRAM_DECODE]));
-out:
-    for (int i = 0; status != DFX_OK && i < DFX_N_PROGRAMS; i++)
-        dfx_program_fini(&p[i]);
-    return status;
-}
-
-/* Gives out pieces of one block; with base NULL it only counts. */
-typedef struct carver {
-    unsigned char *base;
-    size_t used;
-} carver;
-
-static void *carve(carver *c, int64_t rows, int64_t cols, size_t value_bytes) {
-    void *at = c->base ? c->base + c->used : NULL;
-    c->used += dfx_align_up((size_t)rows * (size_t)cols * value_bytes, DFX_ACT_ALIGN);
-    return at;
-}
-
-static size_t carve_state(const dfx_model *m, const dfx_shape *s, void *base, dfx_state *out) {
-    carver c = {.base = base};
-    size_t act = dfx_dtype_bytes(m->backend->act_dtype);
-    int64_t I = n_image_tokens(m, s), L = s->n_text + I, half = m->flux.head_size / 2;
-    out->clip_ids = carve(&c, 1, m->clip.n_positions, sizeof(int32_t));
-    out->clip_out = carve(&c, m->clip.n_positions, m->clip.width, act);
-    out->t5_ids = carve(&c, 1, s->n_text, sizeof(int32_t));
-    out->t5_out = carve(&c, s->n_text, m->t5.width, act);
-    out->sigmas = carve(&c, 1, s->n_steps, sizeof(float));
-    out->dt = carve(&c, 1, s->n_steps, sizeof(float));
-    out->guidance = carve(&c, 1, 1, sizeof(float));
-    out->txt = carve(&c, s->n_text, m->flux.width, act);
-    out->mod = carve(&c, s->n_steps, dfx_flux_mod_cols(&m->flux), act);
-    out->cos = carve(&c, L, half, sizeof(float));
-    out->sin = carve(&c, L, half, sizeof(float));
-    out->x = carve(&c, I, m->flux.in_channels, act);
-    out->v = carve(&c, I, m->flux.out_channels, act);
-    out->rgb = carve(&c, s->width * s->height, 3, act);
-    return c.used;
-}
-
-/* Decide where the pages live; nothing of the session is on the device yet. */
-static dfx_status place(dfx_model *m, dfx_session *ses) {
-    dfx_fixed_need fixed = {.workspace_bytes = m->backend->vt->workspace_bytes(m->backend)};
+/* Decide where everything will be; nothing of the session is on the device yet. */
+static dfx_status make_plan(dfx_model *m, dfx_session *ses) {
     dfx_state unused;
-    fixed.state_bytes = carve_state(m, &ses->shape, NULL, &unused);
-    for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        if (ses->programs[i].act_bytes > fixed.activation_bytes)
-            fixed.activation_bytes = ses->programs[i].act_bytes;
-    for (int i = 0; i < DFX_N_STAGE_NEEDS; i++) {
-        dfx_stage_need *need = &ses->needs[i];
-        *need = (dfx_stage_need){.name = STAGES[i].name};
-        for (int p = (int)STAGES[i].first; p <= (int)STAGES[i].last; p++) {
-            need->page_bytes += ses->programs[p].page_bytes;
-            if (ses->programs[p].page_bytes_max > need->page_bytes_max)
-                need->page_bytes_max = ses->programs[p].page_bytes_max;
+    DFX_TRY(
+        dfx_picture_trace(ses->programs, ses->shape.n_steps, &m->profile, &m->sink, &ses->trace));
+    dfx_plan_problem problem = {
+        .pages = ses->trace.pages,
+        .stages = ses->trace.stages,
+        .n_pages = ses->trace.n_pages,
+        .n_stages = ses->trace.n_stages,
+        .budget_bytes = m->budget.limit_bytes,
+        .workspace_bytes = m->backend->vt->workspace_bytes(m->backend),
+        .state_bytes =
+            dfx_picture_state(&m->parts.configs, &ses->shape, m->backend->act_dtype, NULL, &unused),
+        .ram_budget_bytes = m->ram_budget_bytes,
+        .offload = m->offload,
+        .profile = &m->profile};
+    return dfx_plan_make(&problem, &m->sink, &ses->plan);
+}
+
+/* Every page of every program lies in the file as it will be read. */
+static dfx_status find_pages(dfx_model *m, dfx_session *ses) {
+    uint32_t n = 0;
+    DFX_TRY(dfx_new_array(&m->sink, ses->trace.n_pages, "session", &ses->page_idx));
+    for (int p = 0; p < DFX_N_PROGRAMS; p++) {
+        const dfx_program *program = &ses->programs[p];
+        for (uint32_t i = 0; i < program->n_pages; i++) {
+            DFX_TRY(dfx_packed_check_page(m->packed, program, i, &m->sink));
+            ses->page_idx[n++] = (uint32_t)dfx_packed_page_of(m->packed, program, i);
         }
+        bool follows = p > 0 && dfx_picture_stage((dfx_program_id)p) ==
+                                    dfx_picture_stage((dfx_program_id)(p - 1));
+        ses->first_region[p] = follows ? ses->first_region[p - 1] +
+                                             dfx_trace_regions(&ses->programs[p - 1], NULL, NULL)
+                                       : 0;
     }
-    return dfx_placement_make(ses->needs, DFX_N_STAGE_NEEDS, &fixed, m->budget.limit_bytes,
-                              &m->sink, &ses->peak_bytes);
+    return DFX_OK;
+}
+
+/* The ledger shows what the plan said, owner by owner. */
+static dfx_status reserve(dfx_model *m, const dfx_plan *plan) {
+    dfx_budget_init(&m->budget, m->budget.limit_bytes);
+    for (uint32_t i = 0; i < plan->n_owners; i++)
+        DFX_TRY(
+            dfx_budget_reserve(&m->budget, &m->sink, plan->owners[i].name, plan->owners[i].bytes));
+    return DFX_OK;
 }
 
 static dfx_status allocate(dfx_model *m, dfx_session *ses) {
-    dfx_state unused;
-    size_t act_bytes = 0;
-    for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        if (ses->programs[i].act_bytes > act_bytes)
-            act_bytes = ses->programs[i].act_bytes;
-    size_t workspace = m->backend->vt->workspace_bytes(m->backend);
-    DFX_TRY(dfx_budget_reserve(&m->budget, &m->sink, "workspace", workspace - m->workspace_bytes));
-    m->workspace_bytes = workspace;
-    DFX_TRY(dfx_executor_reserve(&m->executor, act_bytes));
-    DFX_TRY(dfx_executor_state_alloc(&m->executor, carve_state(m, &ses->shape, NULL, &unused),
-                                     &ses->state_mem));
-    carve_state(m, &ses->shape, ses->state_mem.ptr, &ses->state);
-    for (int i = 0; i < DFX_N_STAGE_NEEDS; i++)
-        for (int p = (int)STAGES[i].first; p <= (int)STAGES[i].last; p++) {
-            DFX_TRY(dfx_pager_init(&ses->pagers[p], &ses->programs[p], m->backend, &m->budget,
-                                   &m->sink));
-            dfx_pager_set_residency(&ses->pagers[p], ses->needs[i].residency);
-        }
-    return DFX_OK;
+    const dfx_plan *plan = &ses->plan;
+    DFX_TRY(reserve(m, plan));
+    DFX_TRY(m->backend->vt->workspace_alloc(m->backend));
+    DFX_TRY(m->backend->vt->alloc(m->backend, plan->arena_bytes, "arena", &ses->arena));
+    size_t state_bytes = dfx_picture_state(&m->parts.configs, &ses->shape, m->backend->act_dtype,
+                                           ses->arena.ptr, &ses->state);
+    ses->executor = (dfx_executor){.backend = m->backend,
+                                   .sink = &m->sink,
+                                   .activations = (unsigned char *)ses->arena.ptr + state_bytes};
+    for (uint32_t s = 0; s < ses->trace.n_stages; s++)
+        if (ses->trace.stages[s].activation_bytes > ses->executor.activation_bytes)
+            ses->executor.activation_bytes = ses->trace.stages[s].activation_bytes;
+    dfx_feed_options feed = {.plan = plan,
+                             .packed = m->packed,
+                             .page_idx = ses->page_idx,
+                             .backend = m->backend,
+                             .arena = ses->arena.ptr,
+                             .queue_depth = m->profile.disk_queue_depth,
+                             .verify = m->verify,
+                             .unified = m->profile.unified};
+    return dfx_feed_open(&feed, &m->sink, &ses->feed);
 }
 
 /* What depends on the shape alone: RoPE tables, sigmas and their differences. */
 static dfx_status upload_tables(dfx_model *m, dfx_session *ses) {
     const dfx_shape *s = &ses->shape;
-    int64_t h = latent_side(m, s->height) / 2, w = latent_side(m, s->width) / 2;
-    size_t n = (size_t)((s->n_text + h * w) * (m->flux.head_size / 2)), steps = (size_t)s->n_steps;
+    int64_t h = dfx_picture_latents(&m->parts.configs, s->height) / 2,
+            w = dfx_picture_latents(&m->parts.configs, s->width) / 2;
+    size_t n = (size_t)((s->n_text + h * w) * (m->parts.configs.flux.head_size / 2)),
+           steps = (size_t)s->n_steps;
     const dfx_backend_vtable *vt = m->backend->vt;
     float *cos_table, *sin_table, *sigmas = NULL, *dt = NULL;
     DFX_TRY(dfx_new_array(&m->sink, 2 * n, "rope", &cos_table));
     sin_table = cos_table + n;
-    dfx_flux_rope(&m->flux, s->n_text, h, w, cos_table, sin_table);
+    dfx_flux_rope(&m->parts.configs.flux, s->n_text, h, w, cos_table, sin_table);
     dfx_status status;
     DFX_TRY_OUT(status, vt->upload(m->backend, ses->state.cos, cos_table, n * sizeof(float)));
     DFX_TRY_OUT(status, vt->upload(m->backend, ses->state.sin, sin_table, n * sizeof(float)));
     DFX_TRY_OUT(status, dfx_new_array(&m->sink, 2 * steps + 1, "sigmas", &sigmas));
     dt = sigmas + steps + 1;
-    dfx_sigmas_make(&m->sigmas, h * w, s->n_steps, sigmas);
+    dfx_sigmas_make(&m->parts.configs.sigmas, h * w, s->n_steps, sigmas);
     for (size_t i = 0; i < steps; i++)
         dt[i] = sigmas[i + 1] - sigmas[i];
     DFX_TRY_OUT(status, vt->upload(m->backend, ses->state.sigmas, sigmas, steps * sizeof(float)));
@@ -155,10 +115,13 @@ dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
     dfx_session_end(m);
     ses->shape = *shape;
     dfx_status status;
-    DFX_TRY_OUT(status, dfx_session_build(m, shape, m->backend->act_dtype, ses->programs));
+    dfx_build_env env[DFX_N_COMPONENTS];
+    dfx_model_env(m, env);
+    DFX_TRY_OUT(status, dfx_picture_build(&m->parts.configs, env, shape, ses->programs));
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        DFX_TRY_OUT(status, dfx_executor_announce(&m->executor, &ses->programs[i]));
-    DFX_TRY_OUT(status, place(m, ses));
+        DFX_TRY_OUT(status, dfx_executor_announce(m->backend, &ses->programs[i]));
+    DFX_TRY_OUT(status, make_plan(m, ses));
+    DFX_TRY_OUT(status, find_pages(m, ses));
     DFX_TRY_OUT(status, allocate(m, ses));
     DFX_TRY_OUT(status, upload_tables(m, ses));
     ses->ready = true;
@@ -170,11 +133,46 @@ out:
 
 void dfx_session_end(dfx_model *m) {
     dfx_session *ses = &m->session;
-    for (int i = 0; i < DFX_N_PROGRAMS; i++) {
-        dfx_pager_fini(&ses->pagers[i]);
+    dfx_feed_close(ses->feed);
+    if (ses->arena.ptr)
+        m->backend->vt->free(m->backend, &ses->arena);
+    if (m->backend)
+        m->backend->vt->workspace_free(m->backend);
+    dfx_plan_fini(&ses->plan);
+    dfx_trace_fini(&ses->trace);
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
         dfx_program_fini(&ses->programs[i]);
-    }
-    dfx_executor_state_free(&m->executor, &ses->state_mem);
+    dfx_free(ses->page_idx);
     dfx_free(ses->text_key);
     *ses = (dfx_session){0};
+}
+
+/* The executor's pages: visits of the plan, from the run's first one on. */
+typedef struct feed_pages {
+    dfx_feed *feed;
+    uint32_t first_visit;
+    bool (*cancelled)(void *user);
+    void *user;
+} feed_pages;
+
+static dfx_status pin_visit(void *self, uint32_t region, uint32_t page_idx, void **base) {
+    const feed_pages *f = self;
+    return dfx_feed_pin(f->feed, f->first_visit + region, f->cancelled, f->user, base);
+}
+
+static void unpin_visit(void *self, uint32_t region) {
+    const feed_pages *f = self;
+    dfx_feed_unpin(f->feed, f->first_visit + region);
+}
+
+dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int step, void *const *externs) {
+    dfx_session *ses = &m->session;
+    const dfx_plan_stage *stage = &ses->trace.stages[dfx_picture_stage(id)];
+    feed_pages f = {.feed = ses->feed,
+                    .first_visit = ses->plan.stage_first_visit[dfx_picture_stage(id)] +
+                                   (uint32_t)step * stage->n_regions + ses->first_region[id],
+                    .cancelled = m->cancelled,
+                    .user = m->cancel_user};
+    dfx_page_source pages = {.pin = pin_visit, .unpin = unpin_visit, .self = &f};
+    return dfx_executor_run(&ses->executor, &ses->programs[id], &pages, externs);
 }

@@ -53,8 +53,9 @@ static dfx_status read_config(const json_t *json, const char *path, const dfx_si
     return DFX_OK;
 }
 
-dfx_status dfx_sigma_config_load(const char *dir, const dfx_sink *sink, dfx_sigma_config *out) {
-    return dfx_config_load(dir, "scheduler_config.json", read_config, sink, out);
+dfx_status dfx_sigma_config_load(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                                 dfx_sigma_config *out) {
+    return dfx_config_load(bundle, folder, "scheduler_config.json", read_config, sink, out);
 }
 
 void dfx_sigmas_make(const dfx_sigma_config *c, int64_t n_image, int n_steps, float *sigmas) {

@@ -5,7 +5,7 @@
 #ifndef DFX_MODELS_SIGMAS_H
 #define DFX_MODELS_SIGMAS_H
 
-#include "core/mem.h"
+#include "core/bundle.h"
 
 typedef struct dfx_sigma_config {
     bool dynamic;
@@ -14,8 +14,9 @@ typedef struct dfx_sigma_config {
     int64_t base_tokens, max_tokens;
 } dfx_sigma_config;
 
-/* dir/scheduler_config.json. Errors: DFX_E_FORMAT for another class or an option that we do not follow. */
-dfx_status dfx_sigma_config_load(const char *dir, const dfx_sink *sink, dfx_sigma_config *out);
+/* folder/scheduler_config.json of the bundle. Errors: DFX_E_FORMAT for another class or an option that we do not follow. */
+dfx_status dfx_sigma_config_load(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                                 dfx_sigma_config *out);
 
 /* sigmas[n_steps + 1], the last 0. n_image: tokens of the picture. */
 void dfx_sigmas_make(const dfx_sigma_config *config, int64_t n_image, int n_steps, float *sigmas);

@@ -32,23 +32,43 @@ static dfx_status read_config(const json_t *json, const char *path, const dfx_si
     return DFX_OK;
 }
 
-dfx_status dfx_t5_config_load(const char *dir, const dfx_sink *sink, dfx_t5_config *out) {
-    return dfx_config_load(dir, "config.json", read_config, sink, out);
+dfx_status dfx_t5_config_load(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                              dfx_t5_config *out) {
+    return dfx_config_load(bundle, folder, "config.json", read_config, sink, out);
+}
+
+/* A page for part of block i, whose weights are named after the block. */
+static void open_page(dfx_builder *b, int64_t i, const char *part) {
+    dfx_builder_page(b, "encoder.block.%d/%s", (int)i, part);
+    dfx_builder_scope(b, "encoder.block.%d", (int)i);
+}
+
+static dfx_ref linear(dfx_builder *b, dfx_ref x, const char *name, int64_t n) {
+    return dfx_linear(b, &(dfx_linear_spec){.x = x, .name = name, .n = n, .no_bias = true});
+}
+
+static void linear_onto(dfx_builder *b, dfx_ref x, const char *name, dfx_ref y) {
+    dfx_linear(b,
+               &(dfx_linear_spec){
+                   .x = x, .name = name, .n = y.cols, .no_bias = true, .residual = y, .into = y});
 }
 
 /* n = RMS(x);  x += o(attention(n));  n = RMS(x);  x += wo(gelu(wi_0 n) * wi_1 n) */
-static void build_block(dfx_builder *b, const dfx_t5_config *c, dfx_ref x, dfx_ref bias) {
+static void build_block(dfx_builder *b, const dfx_t5_config *c, int64_t i, dfx_ref x,
+                        dfx_ref bias) {
     int64_t inner = c->n_heads * c->head_size;
+    open_page(b, i, "attn");
+    if (i == 0) {
+        dfx_ref table = dfx_weight_ref(b, "layer.0.SelfAttention.relative_attention_bias.weight",
+                                       c->n_buckets, c->n_heads);
+        dfx_emit(
+            b, DFX_OP_REL_BIAS, "relative_bias", (dfx_ref[DFX_OP_SLOTS]){bias, table},
+            &(dfx_op_params){.n_buckets = (int)c->n_buckets, .max_distance = (int)c->max_distance});
+    }
     dfx_ref n = dfx_rmsnorm(b, x, "layer.0.layer_norm", c->eps);
-    dfx_ref q = dfx_linear(
-        b,
-        &(dfx_linear_spec){.x = n, .name = "layer.0.SelfAttention.q", .n = inner, .no_bias = true});
-    dfx_ref k = dfx_linear(
-        b,
-        &(dfx_linear_spec){.x = n, .name = "layer.0.SelfAttention.k", .n = inner, .no_bias = true});
-    dfx_ref v = dfx_linear(
-        b,
-        &(dfx_linear_spec){.x = n, .name = "layer.0.SelfAttention.v", .n = inner, .no_bias = true});
+    dfx_ref q = linear(b, n, "layer.0.SelfAttention.q", inner);
+    dfx_ref k = linear(b, n, "layer.0.SelfAttention.k", inner);
+    dfx_ref v = linear(b, n, "layer.0.SelfAttention.v", inner);
     dfx_ref a = dfx_attention(b, &(dfx_attention_spec){.q = q,
                                                        .k = k,
                                                        .v = v,
@@ -56,60 +76,38 @@ static void build_block(dfx_builder *b, const dfx_t5_config *c, dfx_ref x, dfx_r
                                                        .n_heads = (int)c->n_heads,
                                                        .scale = 1.0f,
                                                        .label = "layer.0.SelfAttention"});
-    dfx_linear(b, &(dfx_linear_spec){.x = a,
-                                     .name = "layer.0.SelfAttention.o",
-                                     .n = c->width,
-                                     .no_bias = true,
-                                     .residual = x,
-                                     .into = x});
+    linear_onto(b, a, "layer.0.SelfAttention.o", x);
+    open_page(b, i, "wi");
     n = dfx_rmsnorm(b, x, "layer.1.layer_norm", c->eps);
-    dfx_ref up = dfx_linear(
-        b, &(dfx_linear_spec){
-               .x = n, .name = "layer.1.DenseReluDense.wi_1", .n = c->mlp_width, .no_bias = true});
-    dfx_ref g = dfx_linear(
-        b, &(dfx_linear_spec){
-               .x = n, .name = "layer.1.DenseReluDense.wi_0", .n = c->mlp_width, .no_bias = true});
+    dfx_ref up = linear(b, n, "layer.1.DenseReluDense.wi_1", c->mlp_width);
+    dfx_ref g = linear(b, n, "layer.1.DenseReluDense.wi_0", c->mlp_width);
     dfx_emit(b, DFX_OP_ACT_MUL, "layer.1.gated", (dfx_ref[DFX_OP_SLOTS]){g, g, up},
              &(dfx_op_params){.act = DFX_ACT_GELU_TANH});
-    dfx_linear(b, &(dfx_linear_spec){.x = g,
-                                     .name = "layer.1.DenseReluDense.wo",
-                                     .n = c->width,
-                                     .no_bias = true,
-                                     .residual = x,
-                                     .into = x});
+    open_page(b, i, "wo");
+    linear_onto(b, g, "layer.1.DenseReluDense.wo", x);
 }
 
-/* Both names of the embedding are in use; they are one tensor. */
-static dfx_ref embedding(dfx_builder *b, const dfx_t5_config *c) {
-    dfx_builder_page(b, "shared");
-    dfx_builder_scope(b, "%s", "");
-    const char *name =
-        dfx_builder_has(b, "shared.weight") ? "shared.weight" : "encoder.embed_tokens.weight";
-    return dfx_weight_ref(b, name, c->n_vocab, c->width);
-}
-
-dfx_status dfx_t5_build(const dfx_t5_config *c, const dfx_tensors *tensors, int64_t n_tokens,
-                        dfx_dtype act_dtype, const dfx_sink *sink, dfx_program *out) {
+dfx_status dfx_t5_build_table(const dfx_t5_config *c, const dfx_build_env *env, dfx_program *out) {
     dfx_builder b;
-    dfx_builder_init(&b, "t5", tensors, "text_encoder_2", act_dtype, sink);
-    dfx_ref ids = dfx_extern_buf(&b, "ids", 1, n_tokens, DFX_DTYPE_I32);
-    dfx_ref y = dfx_extern_buf(&b, "out", n_tokens, c->width, act_dtype);
-    dfx_ref x = dfx_temp(&b, n_tokens, c->width);
+    dfx_builder_init(&b, "t5_table", "text_encoder_2", env);
+    dfx_builder_page(&b, "shared");
+    dfx_builder_scope(&b, "%s", "");
+    /* Both names are in use; they are one tensor. */
+    const char *name =
+        dfx_builder_has(&b, "shared.weight") ? "shared.weight" : "encoder.embed_tokens.weight";
+    dfx_weight_ref(&b, name, c->n_vocab, c->width);
+    return dfx_builder_finish(&b, out);
+}
+
+dfx_status dfx_t5_build(const dfx_t5_config *c, const dfx_build_env *env, int64_t n_tokens,
+                        dfx_program *out) {
+    dfx_builder b;
+    dfx_builder_init(&b, "t5", "text_encoder_2", env);
+    dfx_ref x = dfx_extern_buf(&b, "x", n_tokens, c->width, env->act_dtype);
+    dfx_ref y = dfx_extern_buf(&b, "out", n_tokens, c->width, env->act_dtype);
     dfx_ref bias = dfx_temp(&b, c->n_heads, 2 * n_tokens - 1);
-    dfx_ref embed = embedding(&b, c);
-    dfx_emit(&b, DFX_OP_EMBED, "embed", (dfx_ref[DFX_OP_SLOTS]){x, embed, ids}, NULL);
-    for (int64_t i = 0; i < c->n_layers; i++) {
-        dfx_builder_page(&b, "encoder.block.%d", (int)i);
-        if (i == 0) {
-            dfx_ref table =
-                dfx_weight_ref(&b, "layer.0.SelfAttention.relative_attention_bias.weight",
-                               c->n_buckets, c->n_heads);
-            dfx_emit(&b, DFX_OP_REL_BIAS, "relative_bias", (dfx_ref[DFX_OP_SLOTS]){bias, table},
-                     &(dfx_op_params){.n_buckets = (int)c->n_buckets,
-                                      .max_distance = (int)c->max_distance});
-        }
-        build_block(&b, c, x, bias);
-    }
+    for (int64_t i = 0; i < c->n_layers; i++)
+        build_block(&b, c, i, x, bias);
     dfx_builder_page(&b, "encoder.final_layer_norm");
     dfx_ref w = dfx_weight_ref(&b, "weight", 1, c->width);
     dfx_emit(&b, DFX_OP_RMSNORM, "out", (dfx_ref[DFX_OP_SLOTS]){y, x, w},

@@ -5,6 +5,7 @@
 #ifndef DFX_MODELS_T5_H
 #define DFX_MODELS_T5_H
 
+#include "core/bundle.h"
 #include "offload/builder.h"
 
 typedef struct dfx_t5_config {
@@ -12,11 +13,17 @@ typedef struct dfx_t5_config {
     float eps;
 } dfx_t5_config;
 
-dfx_status dfx_t5_config_load(const char *dir, const dfx_sink *sink, dfx_t5_config *out);
+dfx_status dfx_t5_config_load(const dfx_bundle *bundle, const char *folder, const dfx_sink *sink,
+                              dfx_t5_config *out);
 
-/* Externs, in order: ids [1, n_tokens] I32; out [n_tokens, width]. */
-enum { DFX_T5_IDS, DFX_T5_OUT, DFX_T5_EXTERNS };
-dfx_status dfx_t5_build(const dfx_t5_config *config, const dfx_tensors *tensors, int64_t n_tokens,
-                        dfx_dtype act_dtype, const dfx_sink *sink, dfx_program *out);
+/* The embedding, as a page that no op reads: its rows are looked up on the host (models/embed.h), so that it never takes
+ * device memory. Its one weight is weights[0]. */
+dfx_status dfx_t5_build_table(const dfx_t5_config *config, const dfx_build_env *env,
+                              dfx_program *out);
+
+/* Externs, in order: x [n_tokens, width]: the embedded tokens, written over; out [n_tokens, width]. */
+enum { DFX_T5_X, DFX_T5_OUT, DFX_T5_EXTERNS };
+dfx_status dfx_t5_build(const dfx_t5_config *config, const dfx_build_env *env, int64_t n_tokens,
+                        dfx_program *out);
 
 #endif

@@ -108,8 +108,10 @@ static map block_resnets(vae_ctx *v, map x, int64_t n, int64_t n_resnets) {
     return x;
 }
 
-static map open_page(vae_ctx *v, const char *page, map x) {
+/* A page of weights that are named after `scope`. */
+static map open_page(vae_ctx *v, const char *page, const char *scope, map x) {
     dfx_builder_page(&v->b, "%s", page);
+    dfx_builder_scope(&v->b, "%s", scope);
     return x;
 }
 
@@ -120,29 +122,29 @@ static dfx_ref conv1(vae_ctx *v, dfx_ref x, const char *name, int64_t n) {
     return dfx_linear(&v->b, &(dfx_linear_spec){.x = x, .name = name, .n = n});
 }
 
-dfx_status dfx_vae_build_decoder(const dfx_vae_config *c, const dfx_tensors *tensors, int64_t h,
-                                 int64_t w, dfx_dtype act_dtype, const dfx_sink *sink,
-                                 dfx_program *out) {
+dfx_status dfx_vae_build_decoder(const dfx_vae_config *c, const dfx_build_env *env, int64_t h,
+                                 int64_t w, dfx_program *out) {
     vae_ctx v = {.c = c};
     int64_t Z = c->latent_channels, factor = dfx_vae_factor(c);
     int top = c->n_levels - 1;
-    dfx_builder_init(&v.b, "decode", tensors, "vae", act_dtype, sink);
-    dfx_ref tokens = dfx_extern_buf(&v.b, "x", h / 2 * (w / 2), 4 * Z, act_dtype);
-    dfx_ref rgb = dfx_extern_buf(&v.b, "rgb", h * factor * w * factor, 3, act_dtype);
+    dfx_builder_init(&v.b, "decode", "vae", env);
+    dfx_ref tokens = dfx_extern_buf(&v.b, "x", h / 2 * (w / 2), 4 * Z, env->act_dtype);
+    dfx_ref rgb = dfx_extern_buf(&v.b, "rgb", h * factor * w * factor, 3, env->act_dtype);
     map x = {dfx_temp(&v.b, h * w, Z), h, w};
     dfx_emit(&v.b, DFX_OP_UNPACK, "unpack", (dfx_ref[DFX_OP_SLOTS]){x.x, tokens},
              &(dfx_op_params){.h = h, .w = w, .mul = 1.0f / c->scaling, .add = c->shift});
     if (c->post_quant_conv)
         x.x = conv1(&v, x.x, "post_quant_conv", Z);
-    x = conv3(&v, open_page(&v, "decoder", x), "conv_in", c->channels[top], (dfx_ref){0});
-    x = mid_block(&v, open_page(&v, "decoder.mid_block", x));
+    x = conv3(&v, open_page(&v, "decoder/in", "decoder", x), "conv_in", c->channels[top],
+              (dfx_ref){0});
+    x = mid_block(&v, open_page(&v, "decoder.mid_block", "decoder.mid_block", x));
     for (int i = 0; i <= top; i++) {
         dfx_builder_page(&v.b, "decoder.up_blocks.%d", i);
         x = block_resnets(&v, x, c->channels[top - i], c->layers_per_block + 1);
         if (i < top)
             x = upsample(&v, x, "upsamplers.0.conv");
     }
-    x.x = norm_silu(&v, open_page(&v, "decoder", x).x, "conv_norm_out");
+    x.x = norm_silu(&v, open_page(&v, "decoder/out", "decoder", x).x, "conv_norm_out");
     dfx_conv_params conv = {
         .h = x.h, .w = x.w, .k = 3, .stride = 1, .pad_lo = 1, .pad_hi = 1, .upsample = 1};
     dfx_conv2d(&v.b,
@@ -150,26 +152,26 @@ dfx_status dfx_vae_build_decoder(const dfx_vae_config *c, const dfx_tensors *ten
     return dfx_builder_finish(&v.b, out);
 }
 
-dfx_status dfx_vae_build_encoder(const dfx_vae_config *c, const dfx_tensors *tensors, int64_t h,
-                                 int64_t w, dfx_dtype act_dtype, const dfx_sink *sink,
-                                 dfx_program *out) {
+dfx_status dfx_vae_build_encoder(const dfx_vae_config *c, const dfx_build_env *env, int64_t h,
+                                 int64_t w, dfx_program *out) {
     vae_ctx v = {.c = c};
     int64_t Z = c->latent_channels, factor = dfx_vae_factor(c);
     int top = c->n_levels - 1;
-    dfx_builder_init(&v.b, "encode", tensors, "vae", act_dtype, sink);
-    dfx_ref rgb = dfx_extern_buf(&v.b, "rgb", h * factor * w * factor, 3, act_dtype);
-    dfx_ref moments = dfx_extern_buf(&v.b, "moments", h * w, 2 * Z, act_dtype);
-    dfx_ref tokens = dfx_extern_buf(&v.b, "x", h / 2 * (w / 2), 4 * Z, act_dtype);
+    dfx_builder_init(&v.b, "encode", "vae", env);
+    dfx_ref rgb = dfx_extern_buf(&v.b, "rgb", h * factor * w * factor, 3, env->act_dtype);
+    dfx_ref moments = dfx_extern_buf(&v.b, "moments", h * w, 2 * Z, env->act_dtype);
+    dfx_ref tokens = dfx_extern_buf(&v.b, "x", h / 2 * (w / 2), 4 * Z, env->act_dtype);
     map x = {rgb, h * factor, w * factor};
-    x = conv3(&v, open_page(&v, "encoder", x), "conv_in", c->channels[0], (dfx_ref){0});
+    x = conv3(&v, open_page(&v, "encoder/in", "encoder", x), "conv_in", c->channels[0],
+              (dfx_ref){0});
     for (int i = 0; i <= top; i++) {
         dfx_builder_page(&v.b, "encoder.down_blocks.%d", i);
         x = block_resnets(&v, x, c->channels[i], c->layers_per_block);
         if (i < top)
             x = downsample(&v, x, "downsamplers.0.conv");
     }
-    x = mid_block(&v, open_page(&v, "encoder.mid_block", x));
-    x.x = norm_silu(&v, open_page(&v, "encoder", x).x, "conv_norm_out");
+    x = mid_block(&v, open_page(&v, "encoder.mid_block", "encoder.mid_block", x));
+    x.x = norm_silu(&v, open_page(&v, "encoder/out", "encoder", x).x, "conv_norm_out");
     dfx_conv_params conv = {
         .h = x.h, .w = x.w, .k = 3, .stride = 1, .pad_lo = 1, .pad_hi = 1, .upsample = 1};
     dfx_ref into = c->quant_conv ? (dfx_ref){0} : moments;

@@ -19,15 +19,14 @@ static bool stuck(const dfx_builder *b) {
                        : dfx_grow((b)->sink, (size_t)(count) + 1, sizeof(*(array)), "program", \
                                   &(cap), (void **)&(array)))
 
-void dfx_builder_init(dfx_builder *b, const char *name, const dfx_tensors *tensors,
-                      const char *component, dfx_dtype act_dtype, const dfx_sink *sink) {
-    *b = (dfx_builder){.sink = sink,
+void dfx_builder_init(dfx_builder *b, const char *name, const char *component,
+                      const dfx_build_env *env) {
+    *b = (dfx_builder){.env = *env,
+                       .sink = env->sink,
                        .component = component,
-                       .act_dtype = act_dtype,
-                       .like_dtype = DFX_DTYPE_BF16,
                        .page_idx = DFX_NO_PAGE,
                        .scope = ""};
-    b->program = (dfx_program){.name = name, .tensors = tensors, .n_bufs = 1};
+    b->program = (dfx_program){.name = name, .tensors = env->tensors, .n_bufs = 1};
     dfx_arena_init(&b->program.arena, "program");
     if (PUSH(b, b->program.bufs, 1, b->cap_bufs) == DFX_OK)
         b->program.bufs[0] = (dfx_buf){0};
@@ -52,10 +51,16 @@ static const char *join_name(dfx_builder *b, const char *head, const char *tail)
     return text;
 }
 
-static const char *format_scope(dfx_builder *b, const char *fmt, va_list args) {
+static const char *format_name(dfx_builder *b, const char *fmt, va_list args) {
     char text[256];
     vsnprintf(text, sizeof(text), fmt, args);
-    return join_name(b, text, text[0] ? "." : "");
+    return join_name(b, text, "");
+}
+
+static void set_scope(dfx_builder *b, const char *name) {
+    const char *scope = name && name[0] ? join_name(b, name, ".") : "";
+    if (!stuck(b))
+        b->scope = scope;
 }
 
 void dfx_builder_page(dfx_builder *b, const char *fmt, ...) {
@@ -63,13 +68,13 @@ void dfx_builder_page(dfx_builder *b, const char *fmt, ...) {
         return;
     va_list args;
     va_start(args, fmt);
-    const char *scope = format_scope(b, fmt, args);
+    const char *name = format_name(b, fmt, args);
     va_end(args);
+    set_scope(b, name);
     if (stuck(b))
         return;
-    b->scope = scope;
     b->page_idx = b->program.n_pages++;
-    b->program.pages[b->page_idx] = (dfx_page){.name = scope, .first_weight = b->program.n_weights};
+    b->program.pages[b->page_idx] = (dfx_page){.name = name, .first_weight = b->program.n_weights};
 }
 
 void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) {
@@ -77,10 +82,8 @@ void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) {
         return;
     va_list args;
     va_start(args, fmt);
-    const char *scope = format_scope(b, fmt, args);
+    set_scope(b, format_name(b, fmt, args));
     va_end(args);
-    if (!stuck(b))
-        b->scope = scope;
 }
 
 bool dfx_builder_has(const dfx_builder *b, const char *name) {
@@ -124,7 +127,7 @@ dfx_ref dfx_extern_buf(dfx_builder *b, const char *name, int64_t rows, int64_t c
 
 dfx_ref dfx_temp(dfx_builder *b, int64_t rows, int64_t cols) {
     return add_buf(
-        b, (dfx_buf){.kind = DFX_BUF_TEMP, .dtype = b->act_dtype, .rows = rows, .cols = cols});
+        b, (dfx_buf){.kind = DFX_BUF_TEMP, .dtype = b->env.act_dtype, .rows = rows, .cols = cols});
 }
 
 /* A checkpoint's tensor must be what the architecture says. */
@@ -160,6 +163,23 @@ static uint32_t find_weight(const dfx_builder *b, const char *name) {
     return UINT32_MAX;
 }
 
+/* What a weight of the architecture alone would be stored as. Scales are made, not stored: they are f32. */
+static dfx_dtype like_dtype(const dfx_builder *b, const char *name, int64_t rows, int64_t cols) {
+    static const char scale[] = "_scale";
+    size_t len = strlen(name);
+    char full[512];
+    if (len >= sizeof(scale) && strcmp(name + len - (sizeof(scale) - 1), scale) == 0)
+        return DFX_DTYPE_F32;
+    if (!b->env.like)
+        return DFX_DTYPE_BF16;
+    snprintf(full, sizeof(full), "%s.%s", b->component, name);
+    dfx_q_tensor tensor = {.name = full,
+                           .dtype = DFX_DTYPE_BF16,
+                           .shape = (int64_t[]){rows, cols},
+                           .n_dims = rows > 1 ? 2 : 1};
+    return dfx_q_storage(dfx_q_policy_format(b->env.like, &tensor), DFX_DTYPE_BF16);
+}
+
 dfx_ref dfx_weight_ref(dfx_builder *b, const char *local, int64_t rows, int64_t cols) {
     if (stuck(b))
         return (dfx_ref){0};
@@ -175,7 +195,7 @@ dfx_ref dfx_weight_ref(dfx_builder *b, const char *local, int64_t rows, int64_t 
     if (stuck(b))
         return (dfx_ref){0};
     uint32_t idx = find_weight(b, name);
-    dfx_dtype dtype = tensor ? tensor->dtype : b->like_dtype;
+    dfx_dtype dtype = tensor ? tensor->dtype : like_dtype(b, name, rows, cols);
     if (idx == UINT32_MAX) {
         if (PUSH(b, p->weights, p->n_weights, b->cap_weights) != DFX_OK)
             return (dfx_ref){0};

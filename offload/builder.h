@@ -1,8 +1,8 @@
 /* Builder: how a model writes its program. Calls append ops and return the ref of their result.
  *
  *     dfx_builder b;
- *     dfx_builder_init(&b, "clip", tensors, "text_encoder", DFX_DTYPE_F32, sink);
- *     dfx_ref ids = dfx_extern_buf(&b, "ids", 1, 77, DFX_DTYPE_I32);
+ *     dfx_builder_init(&b, "clip", "text_encoder", env);
+ *     dfx_ref x = dfx_extern_buf(&b, "x", 77, 768, DFX_DTYPE_F32);
  *     dfx_builder_page(&b, "text_model.encoder.layers.%d", i);
  *     dfx_ref q = dfx_linear(&b, &(dfx_linear_spec){.x = n, .name = "self_attn.q_proj", .n = 768});
  *     DFX_TRY(dfx_builder_finish(&b, &program));
@@ -13,34 +13,41 @@
 #define DFX_OFFLOAD_BUILDER_H
 
 #include "offload/program.h"
+#include "quant/q_policy.h"
+
+/* Where a program's weights come from, and what it will run in. Models take it through to the builder. */
+typedef struct dfx_build_env {
+    const dfx_tensors
+        *tensors; /* borrowed until the program ends; NULL: from the architecture alone */
+    const dfx_q_policy
+        *like; /* with tensors NULL: the formats that weights of BF16 would have; NULL: BF16 */
+    bool weight_only; /* int8 weights with scales are multiplied without quantizing x */
+    dfx_dtype act_dtype;
+    const dfx_sink *sink;
+} dfx_build_env;
 
 typedef struct dfx_builder {
     dfx_program program; /* under construction */
+    dfx_build_env env;
     const dfx_sink *sink;
-    const char *component; /* folder of the tensors, for messages */
-    dfx_dtype act_dtype;
-    dfx_dtype
-        like_dtype;   /* of weights when there are no tensors: plans from an architecture alone */
-    bool weight_only; /* int8 weights with scales are multiplied without quantizing x; set by
-                         whoever builds from a packed model */
+    const char *component; /* folder of the tensors, for messages and for the policy */
     dfx_status status;
     uint32_t page_idx; /* current, or DFX_NO_PAGE */
-    const char *scope; /* current page's name with a trailing point, or "" */
-    size_t cap_bufs, cap_weights, cap_pages, cap_ops,
-        cap_externs; /* growing arrays, moved to the arena at finish */
+    const char *scope; /* prefix of weight names: "" or with a trailing point */
+    /* growing arrays, moved to the arena at finish */
+    size_t cap_bufs, cap_weights, cap_pages, cap_ops, cap_externs;
 } dfx_builder;
 
-/* tensors NULL: any weight is there, with dtype BF16 (set like_dtype to change it). */
-void dfx_builder_init(dfx_builder *b, const char *name, const dfx_tensors *tensors,
-                      const char *component, dfx_dtype act_dtype, const dfx_sink *sink);
+void dfx_builder_init(dfx_builder *b, const char *name, const char *component,
+                      const dfx_build_env *env);
 
 /* Lays out pages and activations. On success *out is the caller's (dfx_program_fini); on failure nothing is kept. */
 dfx_status dfx_builder_finish(dfx_builder *b, dfx_program *out);
 
-/* Weights from here on belong to a new page of this name, which is also their prefix ("" for none). */
+/* Weights from here on belong to a new page of this name, which with a point is also their prefix. */
 void dfx_builder_page(dfx_builder *b, const char *fmt, ...) DFX_PRINTF(2, 3);
 
-/* The same page, another prefix: for layers that share a page under several names. */
+/* The same page, another prefix ("" for none). */
 void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) DFX_PRINTF(2, 3);
 
 /* Is the tensor scope + name in the checkpoint? True when there is none. */

@@ -1,52 +1,12 @@
 #include "offload/executor.h"
 
-void dfx_executor_init(dfx_executor *ex, dfx_backend *backend, dfx_budget *budget,
-                       const dfx_sink *sink) {
-    *ex = (dfx_executor){.backend = backend, .budget = budget, .sink = sink};
-}
-
-static void owned_free(dfx_executor *ex, const char *owner, dfx_mem *mem) {
-    if (!mem->ptr)
-        return;
-    dfx_budget_release(ex->budget, owner, mem->bytes);
-    ex->backend->vt->free(ex->backend, mem);
-}
-
-static dfx_status owned_alloc(dfx_executor *ex, const char *owner, size_t bytes, dfx_mem *out) {
-    DFX_TRY(dfx_budget_reserve(ex->budget, ex->sink, owner, bytes));
-    dfx_status status = ex->backend->vt->alloc(ex->backend, bytes, owner, out);
-    if (status != DFX_OK)
-        dfx_budget_release(ex->budget, owner, bytes);
-    return status;
-}
-
-void dfx_executor_fini(dfx_executor *ex) {
-    owned_free(ex, "activations", &ex->activations);
-    *ex = (dfx_executor){0};
-}
-
-dfx_status dfx_executor_announce(dfx_executor *ex, const dfx_program *program) {
+dfx_status dfx_executor_announce(dfx_backend *backend, const dfx_program *program) {
     for (uint32_t i = 0; i < program->n_ops; i++) {
         dfx_op_call call;
         dfx_program_call(program, i, &call);
-        DFX_TRY(ex->backend->vt->prepare(ex->backend, &call));
+        DFX_TRY(backend->vt->prepare(backend, &call));
     }
     return DFX_OK;
-}
-
-dfx_status dfx_executor_reserve(dfx_executor *ex, size_t bytes) {
-    if (ex->activations.ptr && ex->activations.bytes >= bytes)
-        return DFX_OK;
-    owned_free(ex, "activations", &ex->activations);
-    return owned_alloc(ex, "activations", bytes, &ex->activations);
-}
-
-dfx_status dfx_executor_state_alloc(dfx_executor *ex, size_t bytes, dfx_mem *out) {
-    return owned_alloc(ex, "state", bytes, out);
-}
-
-void dfx_executor_state_free(dfx_executor *ex, dfx_mem *mem) {
-    owned_free(ex, "state", mem);
 }
 
 /* Where a ref's first value is. */
@@ -56,7 +16,7 @@ static void *address(const dfx_executor *ex, const dfx_program *program, const d
     unsigned char *base = NULL;
     switch (buf->kind) {
     case DFX_BUF_TEMP:
-        base = (unsigned char *)ex->activations.ptr + buf->off;
+        base = (unsigned char *)ex->activations + buf->off;
         break;
     case DFX_BUF_EXTERN:
         base = externs[buf->idx];
@@ -68,11 +28,10 @@ static void *address(const dfx_executor *ex, const dfx_program *program, const d
     return base + (size_t)(r->row0 * buf->cols + r->col0) * dfx_dtype_bytes(buf->dtype);
 }
 
-static dfx_status run_op(dfx_executor *ex, const dfx_program *program, uint32_t op_idx,
+static dfx_status run_op(dfx_executor *ex, const dfx_program *program, const dfx_op *op,
                          void *const *externs, void *page_base) {
-    const dfx_op *op = &program->ops[op_idx];
     dfx_op_call call;
-    dfx_program_call(program, op_idx, &call);
+    dfx_program_call(program, (uint32_t)(op - program->ops), &call);
     for (int i = 0; i < DFX_OP_SLOTS; i++)
         if (op->r[i].buf)
             call.m[i].ptr = address(ex, program, &op->r[i], externs, page_base);
@@ -82,27 +41,29 @@ static dfx_status run_op(dfx_executor *ex, const dfx_program *program, uint32_t 
     return DFX_OK;
 }
 
-dfx_status dfx_executor_run(dfx_executor *ex, dfx_pager *pager, void *const *externs) {
-    const dfx_program *program = pager->program;
-    uint32_t pinned = DFX_NO_PAGE;
-    void *page_base = NULL;
+/* Ops that read no weight belong to the region before them, the first ones to the first region; regions are those of
+ * dfx_trace_regions(). */
+dfx_status dfx_executor_run(dfx_executor *ex, const dfx_program *program,
+                            const dfx_page_source *pages, void *const *externs) {
+    uint32_t pinned = DFX_NO_PAGE, region = 0;
+    void *base = NULL;
     dfx_status status = DFX_OK;
-    if (ex->activations.bytes < program->act_bytes)
+    if (ex->activation_bytes < program->act_bytes)
         return dfx_fail(ex->sink, DFX_E_INTERNAL,
-                        "%s: activation block of %zu bytes is not reserved", program->name,
-                        program->act_bytes);
+                        "%s: an activation block of %zu bytes, wanted %zu", program->name,
+                        ex->activation_bytes, program->act_bytes);
     for (uint32_t i = 0; i < program->n_ops && status == DFX_OK; i++) {
         uint32_t page = program->ops[i].page_idx;
         if (page != DFX_NO_PAGE && page != pinned) {
             if (pinned != DFX_NO_PAGE)
-                dfx_pager_unpin(pager, pinned);
+                pages->unpin(pages->self, region++);
             pinned = DFX_NO_PAGE;
-            DFX_TRY(dfx_pager_pin(pager, page, &page_base));
+            DFX_TRY(pages->pin(pages->self, region, page, &base));
             pinned = page;
         }
-        status = run_op(ex, program, i, externs, page_base);
+        status = run_op(ex, program, &program->ops[i], externs, base);
     }
     if (pinned != DFX_NO_PAGE)
-        dfx_pager_unpin(pager, pinned);
+        pages->unpin(pages->self, region);
     return status;
 }

@@ -1,42 +1,40 @@
-/* Executor: one loop over a program's ops. It pins the page of each region, hands the ops to the backend with their
- * addresses, and unpins. It owns the activation block, which all programs share, and the state buffers that outlive them. */
+/* Executor: one loop over a program's regions. It waits for the region's page, hands the ops to the backend with their
+ * addresses, and gives the page back. Where pages come from it does not know.
+ *
+ *     dfx_executor ex = {.backend = be, .activations = block, .activation_bytes = bytes};
+ *     DFX_TRY(dfx_executor_announce(be, &program));
+ *     DFX_TRY(dfx_executor_run(&ex, &program, &pages, externs)); */
 #ifndef DFX_OFFLOAD_EXECUTOR_H
 #define DFX_OFFLOAD_EXECUTOR_H
 
-#include "core/budget.h"
 #include "kernels/backend.h"
-#include "offload/pager.h"
 #include "offload/program.h"
 
 /* Called after each op; addresses in `call` are of the device. For tests and traces. */
 typedef void (*dfx_probe_fn)(void *user, const dfx_op *op, const dfx_op_call *call);
 
+/* Who brings the pages of a run. Regions are counted from 0, in order; between pin and unpin the page stays at *base. */
+typedef struct dfx_page_source {
+    dfx_status (*pin)(void *self, uint32_t region, uint32_t page_idx, void **base);
+    void (*unpin)(void *self, uint32_t region);
+    void *self;
+} dfx_page_source;
+
 typedef struct dfx_executor {
     dfx_backend *backend; /* borrowed */
-    dfx_budget *budget;   /* borrowed */
     const dfx_sink *sink;
-    dfx_mem activations; /* owned */
-    dfx_probe_fn probe;  /* NULL: none */
+    void *activations; /* borrowed; device address, DFX_ACT_ALIGN */
+    size_t activation_bytes;
+    dfx_probe_fn probe; /* NULL: none */
     void *probe_user;
 } dfx_executor;
 
-void dfx_executor_init(dfx_executor *ex, dfx_backend *backend, dfx_budget *budget,
-                       const dfx_sink *sink);
-void dfx_executor_fini(dfx_executor *ex);
+/* Announce every op of a program to the backend, so that no run allocates. After all programs are announced the workspace is
+ * known: backend->vt->workspace_bytes. */
+dfx_status dfx_executor_announce(dfx_backend *backend, const dfx_program *program);
 
-/* Announce every op of a program to the backend. After all programs are announced the workspace is known:
- * backend->vt->workspace_bytes. */
-dfx_status dfx_executor_announce(dfx_executor *ex, const dfx_program *program);
-
-/* The activation block, at least `bytes`; frees a smaller one. */
-dfx_status dfx_executor_reserve(dfx_executor *ex, size_t bytes);
-
-/* Memory for externs that live across programs, counted as "state". */
-dfx_status dfx_executor_state_alloc(dfx_executor *ex, size_t bytes, dfx_mem *out);
-void dfx_executor_state_free(dfx_executor *ex, dfx_mem *mem);
-
-/* Run all ops. externs[i]: address of extern i on the device, DFX_ACT_ALIGN or row aligned; the block must be reserved.
- * Errors: those of pager and backend; DFX_E_CANCELLED. */
-dfx_status dfx_executor_run(dfx_executor *ex, dfx_pager *pager, void *const *externs);
+/* Run all ops. externs[i]: address of extern i on the device. Errors: those of the pages and the backend; DFX_E_CANCELLED. */
+dfx_status dfx_executor_run(dfx_executor *ex, const dfx_program *program,
+                            const dfx_page_source *pages, void *const *externs);
 
 #endif

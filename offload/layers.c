@@ -27,15 +27,17 @@ static dfx_dtype dtype_of(const dfx_builder *b, dfx_ref r) {
     return b->program.bufs[r.buf].dtype;
 }
 
-/* The scale of the rows of `w` = name.weight, absent where the checkpoint has none, or there is no checkpoint. A file
- * whose types are not those of quant/FORMAT.md is refused here, as a fault of the file. */
+/* The scale of the rows of `w` = name.weight, absent where there is none. A file whose types are not those of
+ * quant/FORMAT.md is refused here, as a fault of the file. */
 static dfx_ref scale_of(dfx_builder *b, const char *name, dfx_ref w, int64_t rows) {
     char text[256];
     with_suffix(text, name, ".weight_scale");
-    if (!b->program.tensors || b->status != DFX_OK)
+    if (b->status != DFX_OK)
         return (dfx_ref){0};
     dfx_dtype weight = dtype_of(b, w);
-    if (!dfx_builder_has(b, text)) {
+    bool coded = weight == DFX_DTYPE_I8 || weight == DFX_DTYPE_F8_E4M3;
+    bool there = b->program.tensors ? dfx_builder_has(b, text) : coded;
+    if (!there) {
         if (weight == DFX_DTYPE_I8)
             dfx_builder_fail(b, DFX_E_FORMAT,
                              "tensor %s%s.weight is I8 and %s%s is missing; pack the model again",
@@ -45,8 +47,7 @@ static dfx_ref scale_of(dfx_builder *b, const char *name, dfx_ref w, int64_t row
     dfx_ref scale = dfx_weight_ref(b, text, 1, rows);
     if (b->status != DFX_OK)
         return (dfx_ref){0};
-    if (dtype_of(b, scale) != DFX_DTYPE_F32 ||
-        (weight != DFX_DTYPE_I8 && weight != DFX_DTYPE_F8_E4M3))
+    if (dtype_of(b, scale) != DFX_DTYPE_F32 || !coded)
         dfx_builder_fail(b, DFX_E_FORMAT,
                          "tensor %s%s is %s beside a weight of %s; wanted F32 beside I8 or F8_E4M3",
                          b->scope, text, dfx_dtype_name(dtype_of(b, scale)),
@@ -59,7 +60,7 @@ dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *s) {
     dfx_ref scale = scale_of(b, s->name, w, s->n);
     dfx_ref bias = s->no_bias ? (dfx_ref){0} : bias_of(b, s->name, s->n);
     dfx_ref y = or_temp(b, s->into, s->x.rows, s->n);
-    bool weight_only = b->weight_only && scale.buf && dtype_of(b, w) == DFX_DTYPE_I8;
+    bool weight_only = b->env.weight_only && scale.buf && dtype_of(b, w) == DFX_DTYPE_I8;
     dfx_emit(b, DFX_OP_LINEAR, s->name,
              (dfx_ref[DFX_OP_SLOTS]){y, s->x, w, bias, s->gate, s->residual, scale},
              &(dfx_op_params){.act = s->act, .weight_only = weight_only});

@@ -41,9 +41,15 @@ size_t dfx_packed_n_pages(const dfx_packed *packed);
 const dfx_packed_page *dfx_packed_page_at(const dfx_packed *packed, size_t idx); /* in file order */
 /* Index of the page, or -1. */
 int64_t dfx_packed_find_page(const dfx_packed *packed, const char *program, const char *page);
+/* The same for a page of a program. Take this one where there is a program: the decoder has two pages called "decoder",
+ * which are "decode/decoder" and "decode/decoder~2" in the file. */
+int64_t dfx_packed_page_of(const dfx_packed *packed, const dfx_program *program, uint32_t page_idx);
+/* Whose tensors a page holds: "transformer", ... Borrowed. */
+const char *dfx_packed_component(const dfx_packed *packed, size_t page_idx);
 
-/* The tensors of one component ("transformer", "vae", ...) under their own names: what a builder wants. Borrowed. Tensors of
- * compressed pages are in it too; they are read through their page. */
+/* The tensors of one component ("transformer", "vae", ...) under their own names: what a builder wants. Borrowed; NULL
+ * when no page is of that component. Tensors of compressed pages are in it too, with file_idx DFX_TENSOR_NO_FILE and `off`
+ * in the page; they are read through their page. */
 const dfx_tensors *dfx_packed_tensors(const dfx_packed *packed, const char *component);
 
 dfx_bundle dfx_packed_bundle(const dfx_packed *packed);
@@ -51,6 +57,8 @@ dfx_bundle dfx_packed_bundle(const dfx_packed *packed);
 /* What the pack was made with: "int8", "bf16", ... and the identity of its source. */
 dfx_qformat dfx_packed_quant(const dfx_packed *packed);
 const char *dfx_packed_source(const dfx_packed *packed);
+/* Of the weights and small files that were taken along, as the source had them; 0 when the file does not say. */
+uint64_t dfx_packed_source_bytes(const dfx_packed *packed);
 
 /* Does the page of a program, built from dfx_packed_tensors, lie in the file as the program will read it?
  * Errors: DFX_E_FORMAT naming page and tensor. */
@@ -71,7 +79,8 @@ typedef struct dfx_pack_options {
     dfx_qformat quant;       /* target of the policy; DFX_Q_STORED: as the source has it */
     const char *const *keep; /* patterns that stay as stored; borrowed */
     size_t n_keep;
-    bool compress;      /* try LZ4 on every page; kept where it saves at least a tenth */
+    bool
+        compress; /* try LZ4 on every page that an op reads; kept where it saves at least a tenth */
     const char *source; /* identity text for the metadata */
     int n_threads;      /* 0: one for each usable core */
     void (*progress)(void *user, uint64_t done_bytes,
@@ -86,13 +95,23 @@ typedef struct dfx_pack_source {
         *programs; /* built from the source's tensors, layout of the source's types */
     const char *const *components; /* [n_programs]: "text_encoder", ... */
     size_t n_programs;
-    const dfx_bundle *bundle;
-    const char *const *files; /* paths in the bundle to take along */
+    const char *const *files; /* paths of the small files to take along */
+    const char *const
+        *file_texts; /* [n_files]: what is in them; NULL: they are read from the bundle */
     size_t n_files;
+    const dfx_bundle *bundle; /* may be NULL where nothing is read from it */
+
+    /* Where weights come from that lie in no file: bytes [off, off + n_bytes) of the tensor. NULL: from the files of
+     * program->tensors. On any thread, several at once. */
+    dfx_status (*read)(void *user, const char *component, const dfx_tensor *tensor, uint64_t off,
+                       void *dst, size_t n_bytes);
+    void *read_user;
 } dfx_pack_source;
 
 typedef struct dfx_pack_report {
-    uint64_t source_bytes, file_bytes, n_quantized, n_tensors, page_bytes_max;
+    uint64_t source_bytes; /* of the weights and small files that are taken along */
+    uint64_t file_bytes;   /* of the result; with `compress` and no path, without any gain */
+    uint64_t n_quantized, n_tensors, n_pages, n_compressed, page_bytes_max;
     double seconds;
 } dfx_pack_report;
 

@@ -11,6 +11,7 @@
 #define DFX_OFFLOAD_PAGE_FEED_H
 
 #include "kernels/backend.h"
+#include "offload/disk.h"
 #include "offload/packed.h"
 #include "offload/plan.h"
 
@@ -27,12 +28,13 @@ typedef struct dfx_feed_options {
     uint32_t queue_depth;     /* reads in flight; 0: a sane default */
     dfx_verify verify;        /* checksums: on a page's first read, or on each */
     bool unified;             /* as the profile says */
+    const dfx_disk_os *os;    /* NULL: the system; tests make its calls fail */
 } dfx_feed_options;
 
 typedef struct dfx_feed_stats {
     uint64_t read_bytes, copied_bytes; /* since open */
     double wait_seconds;               /* the executor has waited in pin, since open */
-    const char *io; /* "io_uring, direct" / "io_uring" / "pread": a string literal */
+    const char *io;                    /* how it reads by now: what dfx_disk_mode says */
 } dfx_feed_stats;
 
 /* Allocates RAM tier and staging (plan->host_bytes) and starts the threads. Errors: DFX_E_NOFIT, DFX_E_IO. */

@@ -3,7 +3,8 @@
  *   arena:  state | low part: activations of the stage, then its slots and residents | permanent pages
  *
  * The low part is as large as its fullest stage. Permanent are the residents of the main stage that find room above it, first
- * in order of use, so that a picture's first step finds them; the others are brought anew when their stage comes.
+ * in order of use, so that a picture's first step finds them, and pages of other stages where room is left; the others are
+ * brought anew when their stage comes.
  * A transfer may begin when the last visit that touched any byte of its place has ended: `spans` remembers, for every byte
  * below the permanent pages, which visit that was. */
 #include "offload/planner_internal.h"
@@ -133,7 +134,7 @@ static void place_residents(layout *l, uint64_t room) {
         l->plan->resident[page] = true;
         if (l->permanent_bytes + page_bytes(l, page) <= above) {
             l->plan->permanent[page] = true;
-            l->place[page] = l->permanent_bytes; /* made absolute when the low part is known */
+            l->place[page] = l->permanent_bytes;
             l->permanent_bytes += page_bytes(l, page);
         } else {
             l->place[page] = l->state_bytes + low_used;
@@ -142,6 +143,24 @@ static void place_residents(layout *l, uint64_t room) {
     }
     if (low_used > l->low_bytes)
         l->low_bytes = low_used;
+}
+
+/* Pages of the other stages take what room is left above, so that no picture after the first brings them again. */
+static void place_others(layout *l, uint64_t room) {
+    for (uint32_t s = 0; s < l->p->n_stages; s++)
+        for (uint32_t i = 0; i < l->p->stages[s].n_regions; i++) {
+            uint32_t page = l->p->stages[s].regions[i].page_idx;
+            uint64_t used = l->low_bytes + l->permanent_bytes;
+            if (s == l->main || l->plan->resident[page] || page_bytes(l, page) > room - used)
+                continue;
+            l->plan->resident[page] = l->plan->permanent[page] = true;
+            l->place[page] = l->permanent_bytes;
+            l->permanent_bytes += page_bytes(l, page);
+        }
+}
+
+/* Permanent pages were placed from 0: they stand above the low part, which has its size now. */
+static void raise_permanent(layout *l) {
     for (uint32_t page = 0; page < l->plan->n_pages; page++)
         if (l->plan->permanent[page])
             l->place[page] += l->state_bytes + l->low_bytes;
@@ -250,8 +269,12 @@ static void note_sizes(layout *l) {
     plan->peak_bytes = plan->arena_bytes + l->p->workspace_bytes;
     for (uint32_t s = 0; s < l->p->n_stages; s++)
         activations = activation_bytes(l, s) > activations ? activation_bytes(l, s) : activations;
-    for (uint32_t i = 0; i < stage->n_regions; i++)
-        plan->n_resident += plan->resident[stage->regions[i].page_idx];
+    for (uint32_t i = 0; i < stage->n_regions; i++) {
+        uint32_t page = stage->regions[i].page_idx, first = 0;
+        while (stage->regions[first].page_idx != page)
+            first++;
+        plan->n_resident += first == i && plan->resident[page];
+    }
     add_owner(plan, "workspace", l->p->workspace_bytes);
     add_owner(plan, "state", l->state_bytes);
     add_owner(plan, "activations", activations);
@@ -280,6 +303,8 @@ static dfx_status lay_out(layout *l) {
     } else {
         size_low_part(l, room);
         place_residents(l, room);
+        place_others(l, room);
+        raise_permanent(l);
     }
     DFX_TRY(make_timetable(l));
     DFX_TRY(settle(l, l->visits, plan->n_visits * sizeof(dfx_visit), (void **)&plan->visits));

@@ -9,6 +9,8 @@
 
 #include "offload/plan.h"
 
+enum { DFX_PLAN_SLOTS_MAX = 64 };
+
 /* Errors: DFX_E_NOFIT before any work, with the table of owners and the smallest budget (or RAM budget) that would do. */
 dfx_status dfx_plan_make(const dfx_plan_problem *problem, const dfx_sink *sink, dfx_plan *out);
 
@@ -20,7 +22,7 @@ double dfx_plan_simulate(const dfx_plan *plan, const dfx_plan_problem *problem, 
 
 /* Steady seconds of one repetition of n regions: region i computes seconds[i]; those with stays[i] false stream, each in
  * transfer_s[i] seconds, one after the other, round robin through n_slots slots, as early as a slot is free. The arithmetic
- * under dfx_plan_make, for tests and searches. n_slots >= 1 unless everything stays. */
+ * under dfx_plan_make, for tests and searches. n_slots is 1 to DFX_PLAN_SLOTS_MAX; 0 when everything stays. */
 double dfx_plan_cycle_seconds(const double *transfer_s, const double *seconds, const bool *stays,
                               uint32_t n, uint32_t n_slots);
 

@@ -107,6 +107,7 @@ static dfx_status run_once(rig *r, const dfx_op_call *call, int n_threads) {
     assert_int_equal(dfx_op_check(call, &r->log.sink), DFX_OK);
     assert_int_equal(dfx_cpu_backend_open(&options, &r->log.sink, &be), DFX_OK);
     assert_int_equal(be->vt->prepare(be, call), DFX_OK);
+    assert_int_equal(be->vt->workspace_alloc(be), DFX_OK);
     dfx_status status = be->vt->run(be, call);
     be->vt->close(be);
     return status;

@@ -10,13 +10,23 @@
 
 #include "core/mem.h"
 #include "core/safetensors.h"
+#include "models/pack.h"
+
+int draw_cache_setup(void **state) {
+    if (tmpdir_setup(state) != 0)
+        return -1;
+    return setenv("XDG_CACHE_HOME", ((tmpdir *)*state)->path, 1);
+}
 
 int draw_setup(void **state) {
     draw_rig *r = calloc(1, sizeof(*r));
     void *dir;
     if (!r || tmpdir_setup(&dir) != 0)
         return -1;
+    r->cache = *state;
     *state = r;
+    if (r->cache && setenv("XDG_CACHE_HOME", r->cache->path, 1) != 0)
+        return -1;
     r->dir = dir;
     r->log = &r->dir->log;
     r->n_threads = 2;
@@ -35,6 +45,9 @@ static dfx_open_options options_of(const draw_rig *r, const char *path, uint64_t
     return (dfx_open_options){.model_path = path,
                               .n_threads = r->n_threads,
                               .vram_budget_bytes = budget_bytes,
+                              .ram_budget_bytes = r->ram_budget_bytes,
+                              .offload = r->offload,
+                              .quant = r->quant,
                               .sink = r->log->sink};
 }
 
@@ -181,7 +194,7 @@ void draw_edit_header(draw_rig *r, const char *name,
     free(whole);
 }
 
-void draw_poke_nan(draw_rig *r, const char *name, const char *tensor_name) {
+void draw_poke(draw_rig *r, const char *name, const char *tensor_name, uint16_t bits, size_t n) {
     char path[TMPDIR_PATH];
     dfx_tensors *set;
     assert_int_equal(dfx_tensors_open_file(tmpdir_join(r->dir, name, path), &r->log->sink, &set),
@@ -189,11 +202,22 @@ void draw_poke_nan(draw_rig *r, const char *name, const char *tensor_name) {
     const dfx_tensor *tensor = dfx_tensors_find(set, tensor_name);
     assert_non_null(tensor);
     assert_int_equal(tensor->dtype, DFX_DTYPE_BF16);
+    assert_true(n <= tensor->n_elements);
     uint64_t off = tensor->off;
     dfx_tensors_close(set);
     size_t bytes;
     char *whole = tmpdir_slurp(r->dir, name, &bytes);
-    memcpy(whole + off, "\xC0\x7F", 2); /* 0x7FC0 */
+    for (size_t i = 0; i < n; i++)
+        memcpy(whole + off + 2 * i, &bits, sizeof(bits)); /* little-endian, as this machine */
     replace(r, name, whole, bytes);
     free(whole);
+}
+
+const char *draw_pack(draw_rig *r, const char *name, dfx_qformat quant, bool compress,
+                      char path[TMPDIR_PATH]) {
+    dfx_pack_options options = {.quant = quant, .compress = compress, .n_threads = r->n_threads};
+    dfx_pack_report report;
+    tmpdir_join(r->dir, name, path);
+    assert_int_equal(dfx_model_pack(DRAW_SCENES, &options, path, &r->log->sink, &report), DFX_OK);
+    return path;
 }

@@ -10,7 +10,9 @@
  *         ... free both ...
  *     }
  *     cmocka_unit_test_setup_teardown(generate_twice_gives_same_bytes, draw_setup, draw_teardown)
+ *     cmocka_run_group_tests(tests, draw_cache_setup, tmpdir_teardown)
  *
+ * The group has a folder of its own as the cache of packed models, so that a folder that two tests open is packed once.
  * The model is closed at teardown, or by the next draw_open. The helpers fail the running test. */
 #ifndef DFX_TESTS_DRAW_RIG_H
 #define DFX_TESTS_DRAW_RIG_H
@@ -18,17 +20,25 @@
 #include <jansson.h>
 
 #include "models/dfx.h"
+#include "quant/qformat.h"
 #include "tests/tmpdir.h"
 
 #define DRAW_SCENES "models/scenes"
 #define DRAW_PROMPT "a red circle above a blue square"
 
 typedef struct draw_rig {
-    tmpdir *dir;      /* owned */
-    recorder *log;    /* of dir */
-    dfx_model *model; /* owned */
-    int n_threads;    /* of the next draw_open; 2 */
+    tmpdir *dir;   /* owned */
+    recorder *log; /* of dir */
+    tmpdir *
+        cache; /* borrowed: the group's folder, which is $XDG_CACHE_HOME; NULL without draw_cache_setup */
+    dfx_model *model;            /* owned */
+    int n_threads;               /* of the next draw_open, like what follows; 2 */
+    const char *offload, *quant; /* NULL: auto */
+    uint64_t ram_budget_bytes;   /* 0: none */
 } draw_rig;
+
+/* Fixture of a group: *state is a tmpdir *, whose path is in $XDG_CACHE_HOME, at the beginning of each test too. */
+int draw_cache_setup(void **state);
 
 int draw_setup(void **state);
 int draw_teardown(void **state);
@@ -56,7 +66,12 @@ void draw_edit_text(draw_rig *r, const char *name, const char *old, const char *
 /* Rewrites the header of a weights file; `extra_bytes` zeros follow its data. */
 void draw_edit_header(draw_rig *r, const char *name,
                       void (*edit)(json_t *header, size_t data_bytes), size_t extra_bytes);
-/* The first value of a bf16 tensor becomes NaN. */
-void draw_poke_nan(draw_rig *r, const char *name, const char *tensor);
+/* The first n values of a bf16 tensor become this one, given by its bits. */
+enum { DRAW_BF16_NAN = 0x7FC0, DRAW_BF16_MAX = 0x7F7F };
+void draw_poke(draw_rig *r, const char *name, const char *tensor, uint16_t bits, size_t n);
+
+/* The bundled model as a packed file `name` in the rig's folder; its path. */
+const char *draw_pack(draw_rig *r, const char *name, dfx_qformat quant, bool compress,
+                      char path[TMPDIR_PATH]);
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "models/embed.h"
+
 static void keep_output(void *user, const dfx_op *op, const dfx_op_call *call) {
     model_rig *r = user;
     const dfx_mat *y = &call->m[0];
@@ -33,13 +35,7 @@ int mrig_setup(void **state) {
     r->sink = r->mem->log.sink;
     *state = r;
     dfx_cpu_options options = {.n_threads = 2};
-    if (dfx_cpu_backend_open(&options, &r->sink, &r->backend) != DFX_OK)
-        return -1;
-    dfx_budget_init(&r->budget, SIZE_MAX);
-    dfx_executor_init(&r->executor, r->backend, &r->budget, &r->sink);
-    r->executor.probe = keep_output;
-    r->executor.probe_user = r;
-    return 0;
+    return dfx_cpu_backend_open(&options, &r->sink, &r->backend) == DFX_OK ? 0 : -1;
 }
 
 int mrig_teardown(void **state) {
@@ -48,7 +44,6 @@ int mrig_teardown(void **state) {
         print_message("worst relative error %.2e (%s)\n", r->worst, r->worst_of);
     for (size_t i = 0; i < r->n_tensors; i++)
         dfx_tensors_close(r->tensors[i]);
-    dfx_executor_fini(&r->executor);
     r->backend->vt->close(r->backend);
     free(r->outputs);
     void *mem = r->mem;
@@ -66,6 +61,10 @@ const dfx_tensors *mrig_open(model_rig *r, const char *folder, const char *stem)
     assert_int_equal(dfx_tensors_open_dir(path, stem, &r->sink, set), DFX_OK);
     r->n_tensors++;
     return *set;
+}
+
+dfx_build_env mrig_env(const model_rig *r, const dfx_tensors *weights) {
+    return (dfx_build_env){.tensors = weights, .act_dtype = DFX_DTYPE_F32, .sink = &r->sink};
 }
 
 float *mrig_floats(model_rig *r, int64_t n) {
@@ -89,15 +88,66 @@ int32_t *mrig_golden_ids(model_rig *r, const char *file, int64_t n, const char *
     return ids;
 }
 
+float *mrig_embed(model_rig *r, const dfx_program *tables, bool with_position, const int32_t *ids,
+                  int64_t n, int64_t width) {
+    float *x = mrig_floats(r, n * width);
+    const dfx_weight *position = with_position ? &tables->weights[1] : NULL;
+    assert_int_equal(dfx_embed_rows(tables, &tables->weights[0], position, ids, n, &r->sink, x),
+                     DFX_OK);
+    return x;
+}
+
+/* `bytes` of all ones, NaN in every float; free() by the caller. */
+static void *new_block(size_t bytes) {
+    void *block = aligned_alloc(DFX_ACT_ALIGN, dfx_align_up(bytes ? bytes : 1, DFX_ACT_ALIGN));
+    if (!block)
+        abort();
+    return memset(block, 0xFF, bytes);
+}
+
+/* The page source of mrig_run: the one page that is pinned, read from the program's tensors. */
+typedef struct loaded_page {
+    const dfx_program *program;
+    const dfx_sink *sink;
+    void *block;
+} loaded_page;
+
+static dfx_status load_page(void *self, uint32_t region, uint32_t page_idx, void **base) {
+    loaded_page *l = self;
+    const dfx_page *page = &l->program->pages[page_idx];
+    assert_null(l->block);
+    l->block = new_block(page->bytes);
+    for (uint32_t i = page->first_weight; i < page->first_weight + page->n_weights; i++) {
+        const dfx_weight *w = &l->program->weights[i];
+        DFX_TRY(dfx_tensors_read(l->program->tensors, w->tensor, l->sink,
+                                 (unsigned char *)l->block + w->off));
+    }
+    *base = l->block;
+    return DFX_OK;
+}
+
+static void drop_page(void *self, uint32_t region) {
+    loaded_page *l = self;
+    free(l->block);
+    l->block = NULL;
+}
+
 void mrig_run(model_rig *r, const dfx_program *program, void *const *externs) {
-    dfx_pager pager;
+    loaded_page page = {.program = program, .sink = &r->sink};
+    dfx_page_source pages = {.pin = load_page, .unpin = drop_page, .self = &page};
+    dfx_executor executor = {.backend = r->backend,
+                             .sink = &r->sink,
+                             .activations = new_block(program->act_bytes),
+                             .activation_bytes = program->act_bytes,
+                             .probe = keep_output,
+                             .probe_user = r};
     r->n_outputs = 0;
-    assert_int_equal(dfx_executor_announce(&r->executor, program), DFX_OK);
-    assert_int_equal(dfx_executor_reserve(&r->executor, program->act_bytes), DFX_OK);
-    assert_int_equal(dfx_pager_init(&pager, program, r->backend, &r->budget, &r->sink), DFX_OK);
-    memset(r->executor.activations.ptr, 0xFF, r->executor.activations.bytes); /* NaN */
-    assert_int_equal(dfx_executor_run(&r->executor, &pager, externs), DFX_OK);
-    dfx_pager_fini(&pager);
+    assert_int_equal(dfx_executor_announce(r->backend, program), DFX_OK);
+    assert_int_equal(r->backend->vt->workspace_alloc(r->backend), DFX_OK);
+    assert_int_equal(dfx_executor_run(&executor, program, &pages, externs), DFX_OK);
+    assert_null(page.block);
+    r->backend->vt->workspace_free(r->backend);
+    free(executor.activations);
 }
 
 const op_output *mrig_output(const model_rig *r, const char *label) {

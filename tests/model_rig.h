@@ -3,8 +3,9 @@
  *
  *     static void clip_layer_equals_transformers(void **state) {
  *         model_rig *r = *state;
- *         ... dfx_clip_build(..., &r->sink, &program) ...
- *         mrig_run(r, &program, (void *[]){ids, out});
+ *         dfx_build_env env = mrig_env(r, weights);
+ *         ... dfx_clip_build(&config, &env, n_tokens, &program) ...
+ *         mrig_run(r, &program, (void *[]){x, out});
  *         mrig_same(r, "layer0", mrig_output(r, "text_model.encoder.layers.0.mlp.fc2")->values, want, n, 1e-5);
  *     }
  *     cmocka_unit_test_setup_teardown(clip_layer_equals_transformers, mrig_setup, mrig_teardown)
@@ -13,6 +14,8 @@
 #ifndef DFX_TESTS_MODEL_RIG_H
 #define DFX_TESTS_MODEL_RIG_H
 
+#include "core/bundle.h"
+#include "offload/builder.h"
 #include "offload/executor.h"
 #include "tests/cpu_rig.h"
 
@@ -29,10 +32,8 @@ typedef struct model_rig {
     rig *mem;    /* operands, goldens, messages; dies with the test */
     tmpdir *dir; /* borrowed: the group's folder, or NULL */
     dfx_sink sink;
-    dfx_backend *backend;
-    dfx_budget budget;
-    dfx_executor executor;
-    op_output *outputs; /* owned; of the last run, in order */
+    dfx_backend *backend; /* owned */
+    op_output *outputs;   /* owned; of the last run, in order */
     size_t n_outputs;
     double worst; /* greatest relative error seen by mrig_same */
     const char *worst_of;
@@ -46,6 +47,14 @@ int mrig_teardown(void **state); /* prints the worst relative error */
 /* A component's weights: the group's folder / name, or a folder of this tree when there is no such. */
 const dfx_tensors *mrig_open(model_rig *r, const char *folder, const char *stem);
 
+/* What a model's programs are built from: these weights, f32 activations. */
+dfx_build_env mrig_env(const model_rig *r, const dfx_tensors *weights);
+
+/* The files of a folder; `path` is borrowed. */
+static inline dfx_bundle folder_bundle(const char *path) {
+    return (dfx_bundle){.folder = path, .name = path};
+}
+
 /* f32 of the rig's, NaN: what no op writes shows. */
 float *mrig_floats(model_rig *r, int64_t n);
 
@@ -55,7 +64,12 @@ const float *mrig_golden(model_rig *r, const char *file, int64_t n, const char *
 /* The same as ids. */
 int32_t *mrig_golden_ids(model_rig *r, const char *file, int64_t n, const char *name);
 
-/* Run all ops with the pages kept; outputs are kept for mrig_output. Fini of the program is the caller's. */
+/* ids looked up in a program of tables: its weight 0, plus its weight 1 where `with_position`. [n, width], the rig's. */
+float *mrig_embed(model_rig *r, const dfx_program *tables, bool with_position, const int32_t *ids,
+                  int64_t n, int64_t width);
+
+/* Run all ops, each page in memory between its pin and its unpin and no longer, so that a stray access shows under ASan.
+ * Outputs are kept for mrig_output. Fini of the program is the caller's. */
 void mrig_run(model_rig *r, const dfx_program *program, void *const *externs);
 
 /* The output of the op with this label (the last, if there are more). */

@@ -27,7 +27,9 @@ static bench begin(tmpdir *dir) {
 }
 
 static void init(bench *t) {
-    dfx_builder_init(&t->b, "program", t->tensors, "part", DFX_DTYPE_F32, &t->dir->log.sink);
+    dfx_build_env env = {
+        .tensors = t->tensors, .act_dtype = DFX_DTYPE_F32, .sink = &t->dir->log.sink};
+    dfx_builder_init(&t->b, "program", "part", &env);
 }
 
 /* finish fails with the status; one sentence was said; nothing stays allocated. */
@@ -77,7 +79,8 @@ static void builder_same_weight_in_a_page_is_held_once(void **state) {
     init(&t);
     dfx_program p;
     dfx_builder_page(&t.b, "a");
-    dfx_ref first = dfx_weight_ref(&t.b, "w.bias", 1, 2), again = dfx_weight_ref(&t.b, "w.bias", 1, 2);
+    dfx_ref first = dfx_weight_ref(&t.b, "w.bias", 1, 2),
+            again = dfx_weight_ref(&t.b, "w.bias", 1, 2);
     assert_true(first.buf && again.buf);
     assert_int_equal(dfx_builder_finish(&t.b, &p), DFX_OK);
     assert_true(p.n_weights == 1 && p.page_bytes == DFX_PAGE_ALIGN);
@@ -140,7 +143,8 @@ static void builder_rectangle_outside_its_buffer_is_refused(void **state) {
     for (size_t i = 0; i < DFX_COUNT(rects); i++) {
         bench t = begin(dir);
         init(&t);
-        dfx_ref x = dfx_cols(dfx_rows(input(&t), rects[i][0], rects[i][1]), rects[i][2], rects[i][3]);
+        dfx_ref x =
+            dfx_cols(dfx_rows(input(&t), rects[i][0], rects[i][1]), rects[i][2], rects[i][3]);
         dfx_ref y = dfx_temp(&t.b, rects[i][1], rects[i][3]);
         dfx_emit(&t.b, DFX_OP_ACT, "copy", (dfx_ref[DFX_OP_SLOTS]){y, x}, NULL);
         refused(&t, DFX_E_INTERNAL, "outside its buffer");
@@ -190,15 +194,71 @@ static void builder_without_tensors_has_any_weight(void **state) {
     tmpdir *dir = *state;
     dfx_builder b;
     dfx_program p;
-    dfx_builder_init(&b, "plan", NULL, "part", DFX_DTYPE_F32, &dir->log.sink);
-    b.like_dtype = DFX_DTYPE_F16;
+    dfx_build_env env = {.act_dtype = DFX_DTYPE_F32, .sink = &dir->log.sink};
+    dfx_builder_init(&b, "plan", "part", &env);
     assert_true(dfx_builder_has(&b, "any"));
     dfx_builder_page(&b, "a");
     dfx_ref x = dfx_extern_buf(&b, "x", 3, 4, DFX_DTYPE_F32);
     dfx_linear(&b, &(dfx_linear_spec){.x = x, .name = "any", .n = 5});
     assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
-    assert_true(p.weights[0].bytes == 5 * 4 * 2 && !p.weights[0].tensor);
+    assert_true(p.weights[0].dtype == DFX_DTYPE_BF16 && !p.weights[0].tensor);
+    assert_int_equal(p.weights[0].bytes, 5 * 4 * 2);
     dfx_program_fini(&p);
+}
+
+/* The policy is asked by the component's name for it, about a weight that would be stored as BF16. */
+static void builder_without_tensors_takes_types_from_policy(void **state) {
+    tmpdir *dir = *state;
+    static const char *const keep[] = {"transformer.transformer_blocks.0.attn.to_k.*"};
+    static const struct {
+        const char *name;
+        int64_t rows, cols;
+        dfx_dtype int8, f32; /* under these two policies */
+    } weights[] = {
+        {"attn.to_q.weight", 8, 64, DFX_DTYPE_I8, DFX_DTYPE_F32},
+        {"attn.to_q.weight_scale", 1, 8, DFX_DTYPE_F32, DFX_DTYPE_F32},
+        {"attn.to_q.bias", 1, 8, DFX_DTYPE_BF16, DFX_DTYPE_F32},
+        {"attn.to_k.weight", 8, 64, DFX_DTYPE_BF16, DFX_DTYPE_F32},   /* kept by the user */
+        {"attn.to_v.weight", 8, 63, DFX_DTYPE_BF16, DFX_DTYPE_F32},   /* too narrow */
+        {"norm1.linear.weight", 8, 64, DFX_DTYPE_BF16, DFX_DTYPE_F32} /* kept by the table */
+    };
+    const dfx_q_policy int8 = {
+        .target = DFX_Q_INT8, .kept = DFX_Q_STORED, .keep = keep, .n_keep = 1};
+    const dfx_q_policy f32 = {.target = DFX_Q_F32, .kept = DFX_Q_F32};
+    for (int is_f32 = 0; is_f32 < 2; is_f32++) {
+        dfx_build_env env = {
+            .like = is_f32 ? &f32 : &int8, .act_dtype = DFX_DTYPE_F32, .sink = &dir->log.sink};
+        dfx_builder b;
+        dfx_program p;
+        dfx_builder_init(&b, "plan", "transformer", &env);
+        dfx_builder_page(&b, "transformer_blocks.%d", 0);
+        for (size_t i = 0; i < DFX_COUNT(weights); i++)
+            dfx_weight_ref(&b, weights[i].name, weights[i].rows, weights[i].cols);
+        assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
+        for (size_t i = 0; i < DFX_COUNT(weights); i++)
+            assert_int_equal(p.weights[i].dtype, is_f32 ? weights[i].f32 : weights[i].int8);
+        dfx_program_fini(&p);
+    }
+}
+
+/* "a/first" and "a/second" are pages of one block: parts of a page's name are no parts of its weights'. */
+static void builder_pages_of_one_block_share_its_scope(void **state) {
+    bench t = begin(*state);
+    init(&t);
+    dfx_program p;
+    dfx_builder_page(&t.b, "a/first");
+    dfx_builder_scope(&t.b, "a");
+    dfx_weight_ref(&t.b, "w.weight", 2, 4);
+    dfx_builder_page(&t.b, "a/second");
+    dfx_builder_scope(&t.b, "a");
+    dfx_weight_ref(&t.b, "w.bias", 1, 2);
+    assert_int_equal(dfx_builder_finish(&t.b, &p), DFX_OK);
+    assert_int_equal(p.n_pages, 2);
+    assert_string_equal(p.pages[1].name, "a/second");
+    assert_string_equal(p.weights[1].name, "a.w.bias");
+    assert_true(p.weights[1].page_idx == 1 && p.weights[1].off == 0);
+    dfx_program_fini(&p);
+    dfx_tensors_close(t.tensors);
 }
 
 /* Every allocation fails once; nothing stays held. */
@@ -245,6 +305,8 @@ int main(void) {
         IN_TMPDIR(builder_buffer_without_rows_or_too_large_is_refused),
         IN_TMPDIR(builder_op_with_wrong_shapes_is_refused),
         IN_TMPDIR(builder_without_tensors_has_any_weight),
+        IN_TMPDIR(builder_without_tensors_takes_types_from_policy),
+        IN_TMPDIR(builder_pages_of_one_block_share_its_scope),
         IN_TMPDIR(builder_survives_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,12 @@ static dfx_op_call linear_call(rig *r) {
     return call;
 }
 
+/* Announce, and hold what the announced calls want. */
+static void prepare(dfx_backend *be, const dfx_op_call *call) {
+    assert_int_equal(be->vt->prepare(be, call), DFX_OK);
+    assert_int_equal(be->vt->workspace_alloc(be), DFX_OK);
+}
+
 static void backend_memory_is_aligned_and_all_given_back(void **state) {
     rig *r = *state;
     dfx_backend *be = open_backend(r, 1);
@@ -69,7 +75,7 @@ static void backend_run_unprepared_fails_and_does_not_allocate(void **state) {
     dfx_op_call call = linear_call(r);
     assert_int_equal(be->vt->run(be, &call), DFX_E_INTERNAL);
     said_error(&r->log, "without being prepared");
-    assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+    prepare(be, &call);
     size_t held = dfx_mem_held_bytes();
     dfx_mem_fail_nth(1);
     assert_int_equal(be->vt->run(be, &call), DFX_OK);
@@ -84,7 +90,7 @@ static void backend_prepare_looks_at_no_address(void **state) {
     dfx_op_call call = linear_call(r), bare = call;
     for (int slot = 0; slot < DFX_OP_SLOTS; slot++)
         bare.m[slot].ptr = NULL;
-    assert_int_equal(be->vt->prepare(be, &bare), DFX_OK);
+    prepare(be, &bare);
     assert_int_equal(be->vt->run(be, &call), DFX_OK);
     be->vt->close(be);
 }
@@ -121,6 +127,8 @@ static void backend_every_allocation_failing_once_leaks_nothing(void **state) {
         status = dfx_cpu_backend_open(&options, &r->log.sink, &be);
         if (status == DFX_OK) {
             status = be->vt->prepare(be, &call);
+            if (status == DFX_OK)
+                status = be->vt->workspace_alloc(be);
             dfx_mem_fail_nth(0);
             be->vt->close(be);
         }
@@ -131,16 +139,101 @@ static void backend_every_allocation_failing_once_leaks_nothing(void **state) {
     assert_true(nth > 4);
 }
 
-static void backend_prepare_failing_leaves_run_refused(void **state) {
+static void backend_workspace_failing_leaves_run_refused(void **state) {
     rig *r = *state;
     dfx_backend *be = open_backend(r, 1);
     dfx_op_call call = linear_call(r);
+    assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
     dfx_mem_fail_nth(1);
-    assert_int_equal(be->vt->prepare(be, &call), DFX_E_NOFIT);
+    assert_int_equal(be->vt->workspace_alloc(be), DFX_E_NOFIT);
     dfx_mem_fail_nth(0);
     assert_int_equal(be->vt->run(be, &call), DFX_E_INTERNAL);
-    assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+    assert_int_equal(be->vt->workspace_alloc(be), DFX_OK);
     assert_int_equal(be->vt->run(be, &call), DFX_OK);
+    be->vt->close(be);
+}
+
+/* Counting holds nothing; what is held is what was counted, but for the rounding of mimalloc. */
+static void backend_workspace_is_as_large_as_counted(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    dfx_op_call call = linear_call(r);
+    size_t held = dfx_mem_held_bytes();
+    assert_int_equal(be->vt->workspace_bytes(be), 0);
+    assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+    size_t counted = be->vt->workspace_bytes(be);
+    assert_true(counted > 0);
+    assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+    assert_int_equal(be->vt->workspace_bytes(be), counted);
+    assert_int_equal(dfx_mem_held_bytes(), held);
+    for (int i = 0; i < 2; i++) { /* the second time in place of the first */
+        assert_int_equal(be->vt->workspace_alloc(be), DFX_OK);
+        assert_in_range(dfx_mem_held_bytes() - held, counted, counted + 4096);
+    }
+    be->vt->close(be);
+}
+
+static void backend_workspace_grows_with_threads(void **state) {
+    rig *r = *state;
+    dfx_op_call call = linear_call(r);
+    size_t counted[2];
+    for (int i = 0; i < 2; i++) {
+        dfx_backend *be = open_backend(r, 1 + 2 * i);
+        assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+        counted[i] = be->vt->workspace_bytes(be);
+        be->vt->close(be);
+    }
+    assert_true(counted[1] > counted[0] && counted[1] <= 3 * counted[0]);
+}
+
+static void backend_workspace_free_forgets_what_was_prepared(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    dfx_op_call call = linear_call(r);
+    size_t held = dfx_mem_held_bytes();
+    be->vt->workspace_free(be);
+    prepare(be, &call);
+    assert_int_equal(be->vt->run(be, &call), DFX_OK);
+    be->vt->workspace_free(be);
+    assert_int_equal(be->vt->workspace_bytes(be), 0);
+    assert_int_equal(dfx_mem_held_bytes(), held);
+    assert_int_equal(be->vt->run(be, &call), DFX_E_INTERNAL);
+    said_error(&r->log, "without being prepared");
+    prepare(be, &call);
+    assert_int_equal(be->vt->run(be, &call), DFX_OK);
+    be->vt->close(be);
+}
+
+/* Prepared for one shape, a run of a larger one has no scratch. */
+static void backend_run_of_larger_call_than_prepared_fails(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    dfx_op_call call = linear_call(r), small = call;
+    small.m[0].rows = small.m[DFX_LINEAR_X].rows = 1;
+    prepare(be, &small);
+    assert_int_equal(be->vt->run(be, &small), DFX_OK);
+    assert_int_equal(be->vt->run(be, &call), DFX_E_INTERNAL);
+    said_error(&r->log, "without being prepared");
+    be->vt->close(be);
+}
+
+static void backend_pinned_memory_is_aligned_for_direct_reads(void **state) {
+    rig *r = *state;
+    dfx_backend *be = open_backend(r, 1);
+    size_t held = dfx_mem_held_bytes();
+    dfx_mem pinned, device;
+    assert_int_equal(be->vt->pinned_alloc(be, 5000, "test", &pinned), DFX_OK);
+    assert_int_equal(be->vt->alloc(be, 5000, "test", &device), DFX_OK);
+    assert_int_equal((uintptr_t)pinned.ptr % 4096, 0);
+    assert_int_equal(pinned.bytes, 5000);
+    for (int i = 0; i < 5000; i++)
+        ((unsigned char *)pinned.ptr)[i] = (unsigned char)(i * 7);
+    assert_int_equal(be->vt->copy_page(be, device.ptr, pinned.ptr, 5000), DFX_OK);
+    assert_memory_equal(device.ptr, pinned.ptr, 5000);
+    be->vt->pinned_free(be, &pinned);
+    be->vt->free(be, &device);
+    assert_null(pinned.ptr);
+    assert_int_equal(dfx_mem_held_bytes(), held);
     be->vt->close(be);
 }
 
@@ -153,7 +246,7 @@ static void backend_cancelled_run_stops_and_a_later_one_runs(void **state) {
     dfx_backend *be = open_backend(r, 2);
     dfx_op_call call = linear_call(r);
     bool cancelled = true;
-    assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+    prepare(be, &call);
     be->vt->set_cancel(be, say_yes, &cancelled);
     assert_int_equal(be->vt->run(be, &call), DFX_E_CANCELLED);
     cancelled = false;
@@ -164,26 +257,24 @@ static void backend_cancelled_run_stops_and_a_later_one_runs(void **state) {
     be->vt->close(be);
 }
 
+#define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(backend_memory_is_aligned_and_all_given_back, rig_setup,
-                                        rig_teardown),
-        cmocka_unit_test_setup_teardown(backend_alloc_of_more_than_there_is_fails, rig_setup,
-                                        rig_teardown),
-        cmocka_unit_test_setup_teardown(backend_download_returns_what_was_uploaded, rig_setup,
-                                        rig_teardown),
-        cmocka_unit_test_setup_teardown(backend_run_unprepared_fails_and_does_not_allocate,
-                                        rig_setup, rig_teardown),
-        cmocka_unit_test_setup_teardown(backend_prepare_looks_at_no_address, rig_setup,
-                                        rig_teardown),
-        cmocka_unit_test_setup_teardown(backend_prepare_of_what_it_cannot_do_fails, rig_setup,
-                                        rig_teardown),
-        cmocka_unit_test_setup_teardown(backend_every_allocation_failing_once_leaks_nothing,
-                                        rig_setup, rig_teardown),
-        cmocka_unit_test_setup_teardown(backend_prepare_failing_leaves_run_refused, rig_setup,
-                                        rig_teardown),
-        cmocka_unit_test_setup_teardown(backend_cancelled_run_stops_and_a_later_one_runs, rig_setup,
-                                        rig_teardown),
+        WITH_RIG(backend_memory_is_aligned_and_all_given_back),
+        WITH_RIG(backend_alloc_of_more_than_there_is_fails),
+        WITH_RIG(backend_download_returns_what_was_uploaded),
+        WITH_RIG(backend_run_unprepared_fails_and_does_not_allocate),
+        WITH_RIG(backend_prepare_looks_at_no_address),
+        WITH_RIG(backend_prepare_of_what_it_cannot_do_fails),
+        WITH_RIG(backend_every_allocation_failing_once_leaks_nothing),
+        WITH_RIG(backend_workspace_failing_leaves_run_refused),
+        WITH_RIG(backend_workspace_is_as_large_as_counted),
+        WITH_RIG(backend_workspace_grows_with_threads),
+        WITH_RIG(backend_workspace_free_forgets_what_was_prepared),
+        WITH_RIG(backend_run_of_larger_call_than_prepared_fails),
+        WITH_RIG(backend_pinned_memory_is_aligned_for_direct_reads),
+        WITH_RIG(backend_cancelled_run_stops_and_a_later_one_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,6 +119,7 @@ static void linear_every_small_size_equals_double_loops(void **state) {
             dfx_cpu_options options = {.n_threads = 1};
             assert_int_equal(dfx_cpu_backend_open(&options, &r->log.sink, &be), DFX_OK);
             assert_int_equal(be->vt->prepare(be, &call), DFX_OK);
+            assert_int_equal(be->vt->workspace_alloc(be), DFX_OK);
             assert_int_equal(be->vt->run(be, &call), DFX_OK);
             be->vt->close(be);
             for (int64_t i = 0; i < m * n; i++) {

@@ -1,5 +1,5 @@
-/* Executor and pager: streamed pages give the bytes of kept ones, pages are read as often as they have to be, and every
- * byte is in the ledger. */
+/* Executor: what a program computes, and how it asks for its pages: in the order of the regions, one at a time, each given
+ * back before the next; errors of pages and backend come through. */
 #include "offload/executor.h"
 
 #include <math.h>
@@ -8,6 +8,7 @@
 
 #include "core/mem.h"
 #include "offload/builder.h"
+#include "offload/plan_trace.h"
 #include "tests/stfile.h"
 
 /* Two square layers of 8 x 8 with biases in two pages, f32: 256 + 32 bytes each. */
@@ -18,14 +19,25 @@ static const char HEADER[] =
     "\"l.1.w.weight\":{\"dtype\":\"F32\",\"shape\":[8,8],\"data_offsets\":[288,544]},"
     "\"l.1.w.bias\":{\"dtype\":\"F32\",\"shape\":[8],\"data_offsets\":[544,576]}}";
 
+enum { EVENTS_MAX = 32, NEVER = -1 };
+
+typedef struct event {
+    char what; /* 'p' pin, 'u' unpin, or the first letter of an op's name: 'l' linear, 'a' act */
+    uint32_t region, page_idx;
+} event;
+
 typedef struct bench {
     tmpdir *dir;
     dfx_tensors *tensors;
     dfx_program program;
     dfx_backend *backend;
-    dfx_budget budget;
     dfx_executor executor;
-    dfx_pager pager;
+    dfx_page_source pages;
+    event events[EVENTS_MAX];
+    int n_events;
+    int fail_region; /* pin of it fails with fail_status */
+    dfx_status fail_status;
+    void *page; /* the one that is pinned */
     size_t held_bytes;
     _Alignas(64) float x[ROWS * D];
     _Alignas(64) float y[ROWS * D];
@@ -35,29 +47,71 @@ static float weight_value(int i) {
     return (float)(i * 7 % 19 - 9) / 16;
 }
 
-/* y = l.1(silu(l.0(x))) + l.0(x): page 0 is used twice when `again`, with page 1 between. */
+static void note(bench *t, event e) {
+    assert_in_range(t->n_events, 0, EVENTS_MAX - 1);
+    t->events[t->n_events++] = e;
+}
+
+/* The page is in memory between pin and unpin and no longer: what reads it earlier or later shows under ASan. */
+static dfx_status pin(void *self, uint32_t region, uint32_t page_idx, void **base) {
+    bench *t = self;
+    const dfx_page *page = &t->program.pages[page_idx];
+    note(t, (event){'p', region, page_idx});
+    assert_null(t->page);
+    if ((int)region == t->fail_region)
+        return t->fail_status;
+    t->page = aligned_alloc(64, page->bytes);
+    assert_non_null(t->page);
+    for (uint32_t i = page->first_weight; i < page->first_weight + page->n_weights; i++) {
+        const dfx_weight *w = &t->program.weights[i];
+        assert_int_equal(
+            dfx_tensors_read(t->tensors, w->tensor, &t->dir->log.sink, (char *)t->page + w->off),
+            DFX_OK);
+    }
+    *base = t->page;
+    return DFX_OK;
+}
+
+static void unpin(void *self, uint32_t region) {
+    bench *t = self;
+    assert_non_null(t->page);
+    note(t, (event){'u', region, DFX_NO_PAGE});
+    free(t->page);
+    t->page = NULL;
+}
+
+static void on_op(void *user, const dfx_op *op, const dfx_op_call *call) {
+    assert_non_null(call->m[0].ptr);
+    note(user, (event){dfx_op_info_of(op->kind)->name[0], 0, op->page_idx});
+}
+
+/* g = silu(x); h = l.0(g); y = l.1(silu(h)) + h; when `again`, y = silu(l.0(y)): page 0 once more, with page 1 between. The
+ * first op and some others read no weight. */
 static void build(bench *t, bool again) {
     dfx_builder b;
-    dfx_builder_init(&b, "program", t->tensors, "part", DFX_DTYPE_F32, &t->dir->log.sink);
+    dfx_build_env env = {
+        .tensors = t->tensors, .act_dtype = DFX_DTYPE_F32, .sink = &t->dir->log.sink};
+    dfx_builder_init(&b, "program", "part", &env);
     dfx_ref x = dfx_extern_buf(&b, "x", ROWS, D, DFX_DTYPE_F32);
     dfx_ref y = dfx_extern_buf(&b, "y", ROWS, D, DFX_DTYPE_F32);
+    dfx_ref g = dfx_activate(&b, x, DFX_ACT_SILU, "first");
     dfx_builder_page(&b, "l.%d", 0);
     dfx_ref w = dfx_weight_ref(&b, "w.weight", D, D), bias = dfx_weight_ref(&b, "w.bias", 1, D);
-    dfx_ref h = dfx_temp(&b, ROWS, D), g = dfx_temp(&b, ROWS, D);
-    dfx_emit(&b, DFX_OP_LINEAR, "w", (dfx_ref[DFX_OP_SLOTS]){h, x, w, bias}, NULL);
-    dfx_emit(&b, DFX_OP_ACT, "silu", (dfx_ref[DFX_OP_SLOTS]){g, h},
-             &(dfx_op_params){.act = DFX_ACT_SILU});
+    dfx_ref h = dfx_temp(&b, ROWS, D);
+    dfx_emit(&b, DFX_OP_LINEAR, "w", (dfx_ref[DFX_OP_SLOTS]){h, g, w, bias}, NULL);
+    dfx_ref s = dfx_activate(&b, h, DFX_ACT_SILU, "silu");
     dfx_builder_page(&b, "l.%d", 1);
-    dfx_linear(&b, &(dfx_linear_spec){.x = g, .name = "w", .n = D, .residual = h, .into = y});
+    dfx_linear(&b, &(dfx_linear_spec){.x = s, .name = "w", .n = D, .residual = h, .into = y});
     if (again) {
         dfx_ref z = dfx_temp(&b, ROWS, D);
         dfx_emit(&b, DFX_OP_LINEAR, "again", (dfx_ref[DFX_OP_SLOTS]){z, y, w, bias}, NULL);
-        dfx_emit(&b, DFX_OP_ACT, "copy", (dfx_ref[DFX_OP_SLOTS]){y, z}, NULL);
+        dfx_emit(&b, DFX_OP_ACT, "last", (dfx_ref[DFX_OP_SLOTS]){y, z},
+                 &(dfx_op_params){.act = DFX_ACT_SILU});
     }
     assert_int_equal(dfx_builder_finish(&b, &t->program), DFX_OK);
 }
 
-static bench *begin(tmpdir *dir, bool again, size_t limit_bytes) {
+static bench *begin(tmpdir *dir, bool again) {
     float data[DATA_BYTES / 4];
     for (int i = 0; i < DATA_BYTES / 4; i++)
         data[i] = weight_value(i);
@@ -65,6 +119,8 @@ static bench *begin(tmpdir *dir, bool again, size_t limit_bytes) {
     assert_non_null(t);
     memset(t, 0, sizeof(*t));
     t->dir = dir;
+    t->fail_region = NEVER;
+    t->pages = (dfx_page_source){.pin = pin, .unpin = unpin, .self = t};
     t->held_bytes = dfx_mem_held_bytes();
     t->tensors = stfile_accepts_header(dir, HEADER, data, DATA_BYTES);
     recorder_clear(&dir->log);
@@ -73,19 +129,21 @@ static bench *begin(tmpdir *dir, bool again, size_t limit_bytes) {
     build(t, again);
     dfx_cpu_options options = {.n_threads = 1};
     assert_int_equal(dfx_cpu_backend_open(&options, &dir->log.sink, &t->backend), DFX_OK);
-    dfx_budget_init(&t->budget, limit_bytes);
-    dfx_executor_init(&t->executor, t->backend, &t->budget, &dir->log.sink);
-    assert_int_equal(dfx_executor_announce(&t->executor, &t->program), DFX_OK);
-    assert_int_equal(dfx_pager_init(&t->pager, &t->program, t->backend, &t->budget, &dir->log.sink),
-                     DFX_OK);
+    assert_int_equal(dfx_executor_announce(t->backend, &t->program), DFX_OK);
+    assert_int_equal(t->backend->vt->workspace_alloc(t->backend), DFX_OK);
+    t->executor = (dfx_executor){.backend = t->backend,
+                                 .sink = &dir->log.sink,
+                                 .activations = aligned_alloc(DFX_ACT_ALIGN, t->program.act_bytes),
+                                 .activation_bytes = t->program.act_bytes,
+                                 .probe = on_op,
+                                 .probe_user = t};
+    assert_non_null(t->executor.activations);
     return t;
 }
 
-/* Nothing may be left in the ledger or on the heap. */
 static void end(bench *t) {
-    dfx_pager_fini(&t->pager);
-    dfx_executor_fini(&t->executor);
-    assert_int_equal(t->budget.used_bytes, 0);
+    assert_null(t->page);
+    free(t->executor.activations);
     t->backend->vt->close(t->backend);
     dfx_program_fini(&t->program);
     dfx_tensors_close(t->tensors);
@@ -95,160 +153,98 @@ static void end(bench *t) {
 
 static dfx_status run(bench *t) {
     memset(t->y, 0xFF, sizeof(t->y));
-    return dfx_executor_run(&t->executor, &t->pager, (void *[]){t->x, t->y});
+    memset(t->executor.activations, 0xFF, t->program.act_bytes);
+    t->n_events = 0;
+    return dfx_executor_run(&t->executor, &t->program, &t->pages, (void *[]){t->x, t->y});
 }
 
-static void reserve(bench *t) {
-    assert_int_equal(dfx_executor_reserve(&t->executor, t->program.act_bytes), DFX_OK);
+static void same_events(const bench *t, const event *want, int n) {
+    assert_int_equal(t->n_events, n);
+    for (int i = 0; i < n; i++) {
+        assert_int_equal(t->events[i].what, want[i].what);
+        assert_int_equal(t->events[i].region, want[i].region);
+        assert_int_equal(t->events[i].page_idx, want[i].page_idx);
+    }
+}
+
+static double silu(double x) {
+    return x / (1 + exp(-x));
 }
 
 /* By hand, in f64. */
 static void executor_computes_the_program(void **state) {
-    bench *t = begin(*state, false, SIZE_MAX);
-    reserve(t);
+    bench *t = begin(*state, false);
     assert_int_equal(run(t), DFX_OK);
     for (int r = 0; r < ROWS; r++) {
-        double h[D], g[D];
+        double h[D];
         for (int n = 0; n < D; n++) {
             h[n] = (double)weight_value(D * D + n);
             for (int k = 0; k < D; k++)
-                h[n] += (double)weight_value(n * D + k) * (double)t->x[r * D + k];
-            g[n] = h[n] / (1 + exp(-h[n]));
+                h[n] += (double)weight_value(n * D + k) * silu((double)t->x[r * D + k]);
         }
         for (int n = 0; n < D; n++) {
             int base = LAYER_BYTES / 4;
             double y = h[n] + (double)weight_value(base + D * D + n);
             for (int k = 0; k < D; k++)
-                y += (double)weight_value(base + n * D + k) * g[k];
+                y += (double)weight_value(base + n * D + k) * silu(h[k]);
             assert_true(fabs(y - (double)t->y[r * D + n]) < 1e-5);
         }
     }
     end(t);
 }
 
-static void executor_streaming_equals_keeping_bit_for_bit(void **state) {
-    bench *t = begin(*state, true, SIZE_MAX);
-    float kept[ROWS * D];
-    reserve(t);
-    assert_int_equal(run(t), DFX_OK);
-    memcpy(kept, t->y, sizeof(kept));
-    dfx_pager_set_residency(&t->pager, DFX_STREAM);
-    for (int i = 0; i < 2; i++) {
+/* Ops before the first page are of no pinned region; those without weights keep the page before them. */
+static void executor_pins_one_page_at_a_time_in_order_of_regions(void **state) {
+    static const event want[] = {
+        {'a', 0, DFX_NO_PAGE}, {'p', 0, 0}, {'l', 0, 0},           {'a', 0, DFX_NO_PAGE},
+        {'u', 0, DFX_NO_PAGE}, {'p', 1, 1}, {'l', 0, 1},           {'u', 1, DFX_NO_PAGE},
+        {'p', 2, 0},           {'l', 0, 0}, {'a', 0, DFX_NO_PAGE}, {'u', 2, DFX_NO_PAGE}};
+    bench *t = begin(*state, true);
+    for (int i = 0; i < 2; i++) { /* each run counts from 0 */
         assert_int_equal(run(t), DFX_OK);
-        assert_memory_equal(t->y, kept, sizeof(kept));
+        same_events(t, want, (int)DFX_COUNT(want));
     }
     end(t);
 }
 
-/* Kept: each page once, however many runs. Dropped: once more. */
-static void pager_keeping_reads_each_page_once(void **state) {
-    bench *t = begin(*state, true, SIZE_MAX);
-    reserve(t);
-    assert_false(dfx_pager_is_loaded(&t->pager));
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(run(t), DFX_OK);
-        assert_true(dfx_pager_is_loaded(&t->pager));
-        assert_int_equal(t->pager.read_bytes, DATA_BYTES);
+/* What the planner counts and what the executor asks for are the same. */
+static void executor_regions_are_those_of_the_trace(void **state) {
+    bench *t = begin(*state, true);
+    uint32_t page_idx[8], op_end[8], n = dfx_trace_regions(&t->program, page_idx, op_end);
+    assert_int_equal(run(t), DFX_OK);
+    assert_int_equal(n, 3);
+    uint32_t n_pins = 0, n_ops = 0;
+    for (int i = 0; i < t->n_events; i++) {
+        const event *e = &t->events[i];
+        if (e->what == 'p') {
+            assert_int_equal(e->region, n_pins);
+            assert_int_equal(e->page_idx, page_idx[n_pins]);
+            n_pins++;
+        } else if (e->what == 'u') {
+            assert_int_equal(n_ops, op_end[e->region]);
+        } else {
+            n_ops++;
+        }
     }
-    dfx_pager_drop(&t->pager);
-    assert_false(dfx_pager_is_loaded(&t->pager));
-    assert_int_equal(run(t), DFX_OK);
-    assert_int_equal(t->pager.read_bytes, 2 * DATA_BYTES);
+    assert_int_equal(n_pins, n);
+    assert_int_equal(n_ops, t->program.n_ops);
     end(t);
 }
 
-/* Pages 0, 1, 0 in each run. */
-static void pager_streaming_reads_each_page_at_each_use(void **state) {
-    bench *t = begin(*state, true, SIZE_MAX);
-    reserve(t);
-    dfx_pager_set_residency(&t->pager, DFX_STREAM);
-    for (int i = 1; i <= 3; i++) {
-        assert_int_equal(run(t), DFX_OK);
-        assert_int_equal(t->pager.read_bytes, i * 3 * LAYER_BYTES);
+static void executor_forwards_error_of_pin_and_leaves_nothing_pinned(void **state) {
+    static const dfx_status statuses[] = {DFX_E_IO, DFX_E_FORMAT, DFX_E_CANCELLED};
+    bench *t = begin(*state, true);
+    for (int region = 0; region < 3; region++) {
+        t->fail_region = region;
+        t->fail_status = statuses[region];
+        assert_int_equal(run(t), statuses[region]);
+        assert_null(t->page);
+        assert_int_equal(t->events[t->n_events - 1].what, 'p');
+        assert_int_equal(t->events[t->n_events - 1].region, region);
     }
-    end(t);
-}
-
-static void pager_streaming_holds_one_page_in_the_ledger(void **state) {
-    bench *t = begin(*state, true, SIZE_MAX);
-    reserve(t);
-    size_t fixed = t->budget.used_bytes;
-    assert_true(fixed >= t->program.act_bytes);
+    said_nothing(&t->dir->log, DFX_ERROR);
+    t->fail_region = NEVER;
     assert_int_equal(run(t), DFX_OK);
-    assert_int_equal(t->budget.used_bytes, fixed + t->program.page_bytes);
-    dfx_pager_set_residency(&t->pager, DFX_STREAM);
-    assert_int_equal(t->budget.used_bytes, fixed);
-    assert_int_equal(run(t), DFX_OK);
-    assert_int_equal(t->budget.used_bytes, fixed + t->program.page_bytes_max);
-    end(t);
-}
-
-/* A budget for one page and the activations: streaming fits, keeping is told what it lacks and can be undone. */
-static void executor_within_budget_of_one_page_streams(void **state) {
-    bench *t = begin(*state, false, SIZE_MAX);
-    reserve(t);
-    t->budget.limit_bytes = t->budget.used_bytes + t->program.page_bytes_max;
-    assert_int_equal(run(t), DFX_E_NOFIT);
-    said_error(&t->dir->log, "weights wants");
-    dfx_pager_set_residency(&t->pager, DFX_STREAM);
-    assert_int_equal(run(t), DFX_OK);
-    assert_true(t->budget.peak_bytes <= t->budget.limit_bytes);
-    end(t);
-}
-
-static void executor_without_reserved_block_says_so(void **state) {
-    bench *t = begin(*state, false, SIZE_MAX);
-    assert_int_equal(run(t), DFX_E_INTERNAL);
-    said_error(&t->dir->log, "is not reserved");
-    end(t);
-}
-
-/* What does not fit is not in the ledger afterwards. */
-static void executor_memory_beyond_budget_is_refused(void **state) {
-    bench *t = begin(*state, false, SIZE_MAX);
-    reserve(t);
-    size_t used = t->budget.used_bytes;
-    dfx_mem state_mem = {0};
-    t->budget.limit_bytes = used + 1000;
-    assert_int_equal(dfx_executor_state_alloc(&t->executor, 1001, &state_mem), DFX_E_NOFIT);
-    said_error(&t->dir->log, "state wants 1001 bytes");
-    assert_true(t->budget.used_bytes == used && !state_mem.ptr);
-    assert_int_equal(dfx_executor_state_alloc(&t->executor, 1000, &state_mem), DFX_OK);
-    assert_int_equal(t->budget.used_bytes, used + 1000);
-    dfx_executor_state_free(&t->executor, &state_mem);
-    assert_int_equal(t->budget.used_bytes, used);
-    end(t);
-}
-
-static void executor_block_beyond_budget_is_refused(void **state) {
-    bench *t = begin(*state, false, 1000);
-    assert_int_equal(dfx_executor_reserve(&t->executor, 1001), DFX_E_NOFIT);
-    assert_int_equal(recorder_count(&t->dir->log, DFX_ERROR), 1);
-    end(t);
-}
-
-typedef struct seen {
-    const char *labels[8];
-    int n;
-} seen;
-
-static void note(void *user, const dfx_op *op, const dfx_op_call *call) {
-    seen *s = user;
-    assert_non_null(call->m[0].ptr);
-    s->labels[s->n++] = op->label;
-}
-
-static void executor_probe_sees_every_op_in_order(void **state) {
-    bench *t = begin(*state, true, SIZE_MAX);
-    static const char *const want[] = {"l.0.w", "l.0.silu", "l.1.w", "l.1.again", "l.1.copy"};
-    seen s = {0};
-    reserve(t);
-    t->executor.probe = note;
-    t->executor.probe_user = &s;
-    assert_int_equal(run(t), DFX_OK);
-    assert_int_equal(s.n, DFX_COUNT(want));
-    for (size_t i = 0; i < DFX_COUNT(want); i++)
-        assert_string_equal(s.labels[i], want[i]);
     end(t);
 }
 
@@ -256,31 +252,52 @@ static bool at_third_poll(void *user) {
     return ++*(int *)user >= 3;
 }
 
-static void executor_cancelled_stops_and_runs_again(void **state) {
-    bench *t = begin(*state, true, SIZE_MAX);
+static void executor_cancelled_stops_unpins_and_runs_again(void **state) {
+    bench *t = begin(*state, true);
     float usual[ROWS * D];
     int n_polls = 0;
-    reserve(t);
     assert_int_equal(run(t), DFX_OK);
     memcpy(usual, t->y, sizeof(usual));
     t->backend->vt->set_cancel(t->backend, at_third_poll, &n_polls);
     assert_int_equal(run(t), DFX_E_CANCELLED);
+    assert_int_equal(t->events[t->n_events - 1].what, 'u');
     t->backend->vt->set_cancel(t->backend, NULL, NULL);
     assert_int_equal(run(t), DFX_OK);
     assert_memory_equal(t->y, usual, sizeof(usual));
     end(t);
 }
 
-/* The file shrinks after it was opened. */
-static void executor_short_file_is_an_io_error_and_leaves_nothing(void **state) {
-    tmpdir *dir = *state;
-    bench *t = begin(dir, false, SIZE_MAX);
-    reserve(t);
-    tmpdir_write(dir, stfile_name, HEADER, 64);
-    size_t used = t->budget.used_bytes;
-    assert_int_equal(run(t), DFX_E_IO);
-    said_error(&dir->log, stfile_name);
-    assert_int_equal(t->budget.used_bytes, used);
+static void executor_with_too_small_a_block_says_so_and_pins_nothing(void **state) {
+    bench *t = begin(*state, false);
+    t->executor.activation_bytes--;
+    assert_int_equal(run(t), DFX_E_INTERNAL);
+    said_error(&t->dir->log, "program: an activation block of");
+    assert_int_equal(t->n_events, 0);
+    end(t);
+}
+
+/* After announce and workspace_alloc, and with pages there, a run takes no memory. */
+static void executor_run_does_not_allocate(void **state) {
+    bench *t = begin(*state, true);
+    float usual[ROWS * D];
+    assert_int_equal(run(t), DFX_OK);
+    memcpy(usual, t->y, sizeof(usual));
+    dfx_mem_fail_nth(1);
+    dfx_status status = run(t);
+    dfx_mem_fail_nth(0);
+    assert_int_equal(status, DFX_OK);
+    assert_memory_equal(t->y, usual, sizeof(usual));
+    end(t);
+}
+
+static void executor_announces_every_op(void **state) {
+    bench *t = begin(*state, true);
+    t->backend->vt->workspace_free(t->backend);
+    assert_int_equal(run(t), DFX_E_INTERNAL);
+    said_error(&t->dir->log, "without being prepared");
+    assert_int_equal(dfx_executor_announce(t->backend, &t->program), DFX_OK);
+    assert_int_equal(t->backend->vt->workspace_alloc(t->backend), DFX_OK);
+    assert_int_equal(run(t), DFX_OK);
     end(t);
 }
 
@@ -289,17 +306,13 @@ static void executor_short_file_is_an_io_error_and_leaves_nothing(void **state) 
 int main(void) {
     const struct CMUnitTest tests[] = {
         IN_TMPDIR(executor_computes_the_program),
-        IN_TMPDIR(executor_streaming_equals_keeping_bit_for_bit),
-        IN_TMPDIR(pager_keeping_reads_each_page_once),
-        IN_TMPDIR(pager_streaming_reads_each_page_at_each_use),
-        IN_TMPDIR(pager_streaming_holds_one_page_in_the_ledger),
-        IN_TMPDIR(executor_within_budget_of_one_page_streams),
-        IN_TMPDIR(executor_without_reserved_block_says_so),
-        IN_TMPDIR(executor_memory_beyond_budget_is_refused),
-        IN_TMPDIR(executor_block_beyond_budget_is_refused),
-        IN_TMPDIR(executor_probe_sees_every_op_in_order),
-        IN_TMPDIR(executor_cancelled_stops_and_runs_again),
-        IN_TMPDIR(executor_short_file_is_an_io_error_and_leaves_nothing),
+        IN_TMPDIR(executor_pins_one_page_at_a_time_in_order_of_regions),
+        IN_TMPDIR(executor_regions_are_those_of_the_trace),
+        IN_TMPDIR(executor_forwards_error_of_pin_and_leaves_nothing_pinned),
+        IN_TMPDIR(executor_cancelled_stops_unpins_and_runs_again),
+        IN_TMPDIR(executor_with_too_small_a_block_says_so_and_pins_nothing),
+        IN_TMPDIR(executor_run_does_not_allocate),
+        IN_TMPDIR(executor_announces_every_op),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,13 +33,14 @@ typedef struct flux_run {
     model_rig *r;
     const flux_case *c;
     dfx_flux_config config;
-    const dfx_tensors *weights;
+    dfx_build_env env;
     int64_t Ti, Tt;
     float *cos, *sin, *txt, *mod, *x, *v;
 } flux_run;
 
 static const float *in(const flux_run *f, const char *name, int64_t n_a_row, int64_t row) {
-    const float *all = mrig_golden(f->r, "flux", f->c->batch * n_a_row, "%s.in.%s", f->c->name, name);
+    const float *all =
+        mrig_golden(f->r, "flux", f->c->batch * n_a_row, "%s.in.%s", f->c->name, name);
     return all + row * n_a_row;
 }
 
@@ -49,10 +50,9 @@ static const float *mid(const flux_run *f, const char *name, int64_t n) {
 
 static flux_run begin(model_rig *r, const flux_case *c) {
     flux_run f = {.r = r, .c = c, .Ti = c->h * c->w, .Tt = c->n_text};
-    char path[TMPDIR_PATH];
-    assert_int_equal(
-        dfx_flux_config_load(tmpdir_join(r->dir, c->folder, path), &r->sink, &f.config), DFX_OK);
-    f.weights = mrig_open(r, c->folder, "diffusion_pytorch_model");
+    dfx_bundle bundle = folder_bundle(r->dir->path);
+    assert_int_equal(dfx_flux_config_load(&bundle, c->folder, &r->sink, &f.config), DFX_OK);
+    f.env = mrig_env(r, mrig_open(r, c->folder, "diffusion_pytorch_model"));
     int64_t L = f.Ti + f.Tt;
     f.cos = mrig_floats(r, L * E / 2);
     f.sin = mrig_floats(r, L * E / 2);
@@ -68,9 +68,7 @@ static void run_cond(flux_run *f, int64_t row) {
     dfx_program program;
     float sigma = in(f, "timestep", 1, row)[0];
     float guidance = f->config.has_guidance ? in(f, "guidance", 1, row)[0] : 1e9f;
-    assert_int_equal(dfx_flux_build_cond(&f->config, f->weights, f->Tt, 1, DFX_DTYPE_F32,
-                                         &f->r->sink, &program),
-                     DFX_OK);
+    assert_int_equal(dfx_flux_build_cond(&f->config, &f->env, f->Tt, 1, &program), DFX_OK);
     mrig_run(f->r, &program,
              (void *[]){(void *)in(f, "encoder_hidden_states", f->Tt * TEXT, row),
                         (void *)in(f, "pooled_projections", POOLED, row), &sigma, &guidance, f->txt,
@@ -80,9 +78,7 @@ static void run_cond(flux_run *f, int64_t row) {
 
 static void run_step(flux_run *f, int64_t row, float dt) {
     dfx_program program;
-    assert_int_equal(dfx_flux_build_step(&f->config, f->weights, f->Tt, f->Ti, DFX_DTYPE_F32,
-                                         &f->r->sink, &program),
-                     DFX_OK);
+    assert_int_equal(dfx_flux_build_step(&f->config, &f->env, f->Tt, f->Ti, &program), DFX_OK);
     memcpy(f->x, in(f, "hidden_states", f->Ti * C, row), (size_t)(f->Ti * C) * sizeof(float));
     mrig_run(f->r, &program, (void *[]){f->x, f->txt, f->mod, f->cos, f->sin, &dt, f->v});
     dfx_program_fini(&program);
@@ -321,10 +317,8 @@ static void flux_table_of_all_steps_equals_tables_of_one_step(void **state) {
     void *text = (void *)in(&f, "encoder_hidden_states", f.Tt * TEXT, 0),
          *pooled = (void *)in(&f, "pooled_projections", POOLED, 0);
     dfx_program many, one;
-    assert_int_equal(
-        dfx_flux_build_cond(&f.config, f.weights, f.Tt, N, DFX_DTYPE_F32, &r->sink, &many), DFX_OK);
-    assert_int_equal(
-        dfx_flux_build_cond(&f.config, f.weights, f.Tt, 1, DFX_DTYPE_F32, &r->sink, &one), DFX_OK);
+    assert_int_equal(dfx_flux_build_cond(&f.config, &f.env, f.Tt, N, &many), DFX_OK);
+    assert_int_equal(dfx_flux_build_cond(&f.config, &f.env, f.Tt, 1, &one), DFX_OK);
     assert_int_equal(many.weights[0].dtype, DFX_DTYPE_BF16);
     mrig_run(r, &many, (void *[]){text, pooled, sigmas, &guidance, f.txt, all});
     for (int i = 0; i < N; i++) {
@@ -339,13 +333,12 @@ static void flux_without_guidance_embedder_ignores_guidance(void **state) {
     model_rig *r = *state;
     flux_run f = begin(r, &CASES[4]);
     assert_false(f.config.has_guidance);
-    float sigma = 1, zero = 0, nan_value = NAN, *other = mrig_floats(r, dfx_flux_mod_cols(&f.config));
+    float sigma = 1, zero = 0, nan_value = NAN,
+          *other = mrig_floats(r, dfx_flux_mod_cols(&f.config));
     void *text = (void *)in(&f, "encoder_hidden_states", f.Tt * TEXT, 0),
          *pooled = (void *)in(&f, "pooled_projections", POOLED, 0);
     dfx_program program;
-    assert_int_equal(
-        dfx_flux_build_cond(&f.config, f.weights, f.Tt, 1, DFX_DTYPE_F32, &r->sink, &program),
-        DFX_OK);
+    assert_int_equal(dfx_flux_build_cond(&f.config, &f.env, f.Tt, 1, &program), DFX_OK);
     mrig_run(r, &program, (void *[]){text, pooled, &sigma, &zero, f.txt, f.mod});
     mrig_run(r, &program, (void *[]){text, pooled, &sigma, &nan_value, f.txt, other});
     assert_memory_equal(f.mod, other, (size_t)dfx_flux_mod_cols(&f.config) * sizeof(*other));
@@ -367,7 +360,8 @@ static void config_is_refused(void **state, const char *old, const char *new_tex
              at + strlen(old));
     tmpdir_write_text(dir, "config.json", changed);
     dfx_flux_config c;
-    assert_int_equal(dfx_flux_config_load(dir->path, &dir->log.sink, &c), DFX_E_FORMAT);
+    dfx_bundle bundle = folder_bundle(dir->path);
+    assert_int_equal(dfx_flux_config_load(&bundle, "", &dir->log.sink, &c), DFX_E_FORMAT);
     said_error(&dir->log, words);
 }
 
@@ -391,7 +385,8 @@ static int write_models(void **state) {
     char path[TMPDIR_PATH];
     tmpdir_mkdir(dir, "dev");
     tmpdir_mkdir(dir, "schnell");
-    bool ok = tiny_write_component(tmpdir_join(dir, "dev", path), TINY_DEV, "transformer") == DFX_OK;
+    bool ok =
+        tiny_write_component(tmpdir_join(dir, "dev", path), TINY_DEV, "transformer") == DFX_OK;
     ok = tiny_write_component(tmpdir_join(dir, "schnell", path), TINY_SCHNELL, "transformer") ==
              DFX_OK &&
          ok;

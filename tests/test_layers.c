@@ -27,17 +27,28 @@ static dfx_tensors *open_packed(tmpdir *dir, const char *weight, int weight_byte
     return stfile_accepts_header(dir, header, NULL, (size_t)(bias + 2 * N));
 }
 
+static dfx_build_env env_of(tmpdir *dir, const dfx_tensors *tensors, bool weight_only) {
+    return (dfx_build_env){.tensors = tensors,
+                           .weight_only = weight_only,
+                           .act_dtype = DFX_DTYPE_F32,
+                           .sink = &dir->log.sink};
+}
+
 /* One page, one op: y = x W^T + b. */
-static dfx_status build(tmpdir *dir, const dfx_tensors *tensors, bool weight_only,
-                        dfx_program *out) {
+static dfx_status build_in(const dfx_build_env *env, dfx_program *out) {
     dfx_builder b;
-    dfx_builder_init(&b, "test", tensors, "folder", DFX_DTYPE_F32, &dir->log.sink);
-    b.weight_only = weight_only;
+    dfx_builder_init(&b, "test", "folder", env);
     dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
     dfx_ref y = dfx_extern_buf(&b, "y", 3, N, DFX_DTYPE_F32);
     dfx_builder_page(&b, "block");
     dfx_linear(&b, &(dfx_linear_spec){.x = x, .name = "fc", .n = N, .into = y});
     return dfx_builder_finish(&b, out);
+}
+
+static dfx_status build(tmpdir *dir, const dfx_tensors *tensors, bool weight_only,
+                        dfx_program *out) {
+    dfx_build_env env = env_of(dir, tensors, weight_only);
+    return build_in(&env, out);
 }
 
 static const dfx_weight *weight_of(const dfx_program *p, int slot) {
@@ -104,6 +115,38 @@ static void linear_of_architecture_alone_has_no_scale(void **state) {
     dfx_program_fini(&p);
 }
 
+/* As a file of this format has it, in the same place of the page: what is planned is what will run. */
+static void linear_of_architecture_alone_has_scale_beside_codes(void **state) {
+    tmpdir *dir = *state;
+    static const struct {
+        dfx_qformat format;
+        dfx_dtype dtype;
+        bool weight_only;
+    } rows[] = {{DFX_Q_INT8, DFX_DTYPE_I8, false},
+                {DFX_Q_INT8WO, DFX_DTYPE_I8, true},
+                {DFX_Q_FP8, DFX_DTYPE_F8_E4M3, false}};
+    for (size_t i = 0; i < DFX_COUNT(rows); i++) {
+        dfx_q_policy policy = {.target = rows[i].format, .kept = DFX_Q_STORED};
+        dfx_build_env env = env_of(dir, NULL, rows[i].weight_only);
+        dfx_builder b;
+        dfx_program p;
+        env.like = &policy;
+        dfx_builder_init(&b, "test", "transformer", &env);
+        dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
+        dfx_builder_page(&b, "single_transformer_blocks.0");
+        dfx_linear(&b, &(dfx_linear_spec){.x = x, .name = "proj_mlp", .n = N});
+        assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
+        assert_int_equal(p.n_weights, 3);
+        assert_int_equal(p.ops[0].p.weight_only, rows[i].weight_only);
+        assert_int_equal(weight_of(&p, DFX_LINEAR_W)->dtype, rows[i].dtype);
+        assert_int_equal(weight_of(&p, DFX_LINEAR_SCALE)->dtype, DFX_DTYPE_F32);
+        assert_int_equal(weight_of(&p, DFX_LINEAR_SCALE)->off, 448);
+        assert_int_equal(weight_of(&p, DFX_LINEAR_B)->off, 512);
+        assert_int_equal(p.pages[0].bytes, 576);
+        dfx_program_fini(&p);
+    }
+}
+
 static void linear_weight_only_is_for_int8(void **state) {
     tmpdir *dir = *state;
     static const struct {
@@ -156,6 +199,7 @@ int main(void) {
         IN_TMPDIR(linear_takes_weight_scale),
         IN_TMPDIR(linear_without_weight_scale_has_none),
         IN_TMPDIR(linear_of_architecture_alone_has_no_scale),
+        IN_TMPDIR(linear_of_architecture_alone_has_scale_beside_codes),
         IN_TMPDIR(linear_weight_only_is_for_int8),
         IN_TMPDIR(linear_refuses_files_whose_scales_do_not_fit),
     };

@@ -32,10 +32,6 @@ static dfx_op_call right_call(dfx_op_kind kind) {
             {0}};
         c.p.act = DFX_ACT_QUICK_GELU;
         break;
-    case DFX_OP_EMBED:
-        c = (dfx_op_call){
-            kind, {f32(5, 6), bf16(11, 6), mat(DFX_DTYPE_I32, 1, 5), bf16(9, 6)}, {0}};
-        break;
     case DFX_OP_LAYERNORM:
         c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), {0}, {0}, f32(1, 6), f32(1, 6)}, {0}};
         break;
@@ -147,11 +143,6 @@ static const breakage breakages[] = {
     {DFX_OP_LINEAR, M(2, dtype), INT, DFX_DTYPE_U8, "w of I8 or F8_E4M3 beside a scale, found U8"},
     {DFX_OP_LINEAR, M(2, dtype), INT, DFX_DTYPE_F8_E5M2, "beside a scale, found F8_E5M2"},
     {DFX_OP_LINEAR, P(act), INT, 4, "a known activation, found 4"},
-    {DFX_OP_EMBED, M(1, cols), I64, 5, "table wanted [11, 6]"},
-    {DFX_OP_EMBED, M(2, dtype), INT, DFX_DTYPE_I64, "ids wanted I32, found I64"},
-    {DFX_OP_EMBED, M(2, cols), I64, 4, "ids wanted [1, 5]"},
-    {DFX_OP_EMBED, M(3, rows), I64, 4, "a position for every token, found 4"},
-    {DFX_OP_EMBED, M(3, cols), I64, 5, "pos wanted [9, 6]"},
     {DFX_OP_LAYERNORM, M(1, rows), I64, 4, "x wanted [5, 6]"},
     {DFX_OP_LAYERNORM, M(4, cols), I64, 5, "scale wanted [1, 6]"},
     {DFX_OP_LAYERNORM, M(5, rows), I64, 5, "shift wanted [1, 6]"},

@@ -2,6 +2,7 @@
  * velocity and the latents of every step, the picture. Weights are those of tests/tiny.h. */
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "models/image.h"
@@ -45,30 +46,37 @@ typedef struct picture {
     int64_t row, Ti;
     dfx_flux_config flux;
     dfx_vae_config vae;
-    const dfx_tensors *weights, *vae_weights;
+    dfx_build_env env, vae_env;
     float sigmas[STEPS_MAX + 1];
 } picture;
 
 static const float *golden(const picture *p, const char *what, int64_t n) {
-    const float *all =
-        mrig_golden(p->r, p->c->file, p->c->batch * n, "%s.%s", p->c->name, what);
+    const float *all = mrig_golden(p->r, p->c->file, p->c->batch * n, "%s.%s", p->c->name, what);
     return all + p->row * n;
 }
 
-static const char *part(const picture *p, const char *folder, char path[TMPDIR_PATH]) {
-    snprintf(path, TMPDIR_PATH, "%s/%s/%s", p->r->dir->path, p->c->variant, folder);
-    return path;
+/* The variant's folder: dev or schnell. */
+static const char *model_folder(const picture *p, char path[TMPDIR_PATH]) {
+    return tmpdir_join(p->r->dir, p->c->variant, path);
+}
+
+/* What the programs of one of its folders are built from. */
+static dfx_build_env part(const picture *p, const char *folder, const char *stem) {
+    char path[TMPDIR_PATH];
+    snprintf(path, sizeof(path), "%s/%s", p->c->variant, folder);
+    return mrig_env(p->r, mrig_open(p->r, path, stem));
 }
 
 static picture begin(model_rig *r, const pipe_case *c) {
     picture p = {.r = r, .c = c, .Ti = c->h / 2 * (c->w / 2)};
     char path[TMPDIR_PATH];
     dfx_sigma_config sigmas;
-    assert_int_equal(dfx_flux_config_load(part(&p, "transformer", path), &r->sink, &p.flux), DFX_OK);
-    p.weights = mrig_open(r, path, "diffusion_pytorch_model");
-    assert_int_equal(dfx_vae_config_load(part(&p, "vae", path), &r->sink, &p.vae), DFX_OK);
-    p.vae_weights = mrig_open(r, path, "diffusion_pytorch_model");
-    assert_int_equal(dfx_sigma_config_load(part(&p, "scheduler", path), &r->sink, &sigmas), DFX_OK);
+    dfx_bundle bundle = folder_bundle(model_folder(&p, path));
+    assert_int_equal(dfx_flux_config_load(&bundle, "transformer", &r->sink, &p.flux), DFX_OK);
+    assert_int_equal(dfx_vae_config_load(&bundle, "vae", &r->sink, &p.vae), DFX_OK);
+    assert_int_equal(dfx_sigma_config_load(&bundle, "scheduler", &r->sink, &sigmas), DFX_OK);
+    p.env = part(&p, "transformer", "diffusion_pytorch_model");
+    p.vae_env = part(&p, "vae", "diffusion_pytorch_model");
     dfx_sigmas_make(&sigmas, p.Ti, c->n_steps, p.sigmas);
     const float *want = mrig_golden(r, c->file, c->n_steps + 1, "%s.sigmas", c->name);
     mrig_same(r, "sigmas", p.sigmas, want, c->n_steps + 1, 1e-7);
@@ -79,10 +87,10 @@ static float *make_table(picture *p, const float *text, const float *pooled, flo
     float *mod = mrig_floats(p->r, p->c->n_steps * dfx_flux_mod_cols(&p->flux));
     float guidance = p->c->guidance;
     dfx_program program;
-    assert_int_equal(dfx_flux_build_cond(&p->flux, p->weights, p->c->n_text, p->c->n_steps,
-                                         DFX_DTYPE_F32, &p->r->sink, &program),
+    assert_int_equal(dfx_flux_build_cond(&p->flux, &p->env, p->c->n_text, p->c->n_steps, &program),
                      DFX_OK);
-    mrig_run(p->r, &program, (void *[]){(void *)text, (void *)pooled, p->sigmas, &guidance, txt, mod});
+    mrig_run(p->r, &program,
+             (void *[]){(void *)text, (void *)pooled, p->sigmas, &guidance, txt, mod});
     dfx_program_fini(&program);
     return mod;
 }
@@ -109,9 +117,7 @@ static float *denoise(picture *p, const float *text, const float *pooled) {
     float *mod = make_table(p, text, pooled, txt), *x = first_latents(p);
     dfx_program program;
     dfx_flux_rope(&p->flux, c->n_text, c->h / 2, c->w / 2, cos, sin);
-    assert_int_equal(dfx_flux_build_step(&p->flux, p->weights, c->n_text, p->Ti, DFX_DTYPE_F32,
-                                         &p->r->sink, &program),
-                     DFX_OK);
+    assert_int_equal(dfx_flux_build_step(&p->flux, &p->env, c->n_text, p->Ti, &program), DFX_OK);
     for (int i = 0; i < c->n_steps; i++) {
         float dt = p->sigmas[i + 1] - p->sigmas[i];
         mrig_run(p->r, &program,
@@ -136,14 +142,12 @@ static void decode(const picture *p, float *x) {
     int64_t n_z = p->c->h * p->c->w;
     float *rgb = mrig_floats(p->r, RGB * n_z * 64);
     dfx_program program;
-    assert_int_equal(dfx_vae_build_decoder(&p->vae, p->vae_weights, p->c->h, p->c->w,
-                                           DFX_DTYPE_F32, &p->r->sink, &program),
+    assert_int_equal(dfx_vae_build_decoder(&p->vae, &p->vae_env, p->c->h, p->c->w, &program),
                      DFX_OK);
     mrig_run(p->r, &program, (void *[]){x, rgb});
     dfx_program_fini(&program);
-    mrig_same_output(p->r, "unpack",
-                     mrig_channels_last(p->r, golden(p, "vae_in", Z * n_z), Z, n_z), n_z, Z,
-                     TOLERANCE);
+    mrig_same_output(p->r, "unpack", mrig_channels_last(p->r, golden(p, "vae_in", Z * n_z), Z, n_z),
+                     n_z, Z, TOLERANCE);
     check_picture(p, rgb);
 }
 
@@ -177,30 +181,36 @@ static const float *pooled_of(const float *hidden, const int32_t *ids) {
     return hidden + row * POOLED;
 }
 
-static float *run_clip(picture *p, int32_t *ids) {
+static float *run_clip(picture *p, const int32_t *ids) {
     char path[TMPDIR_PATH];
     dfx_clip_config c;
-    dfx_program program;
+    dfx_program table, program;
     float *out = mrig_floats(p->r, CLIP_TOKENS * POOLED);
-    assert_int_equal(dfx_clip_config_load(part(p, "text_encoder", path), &p->r->sink, &c), DFX_OK);
-    assert_int_equal(dfx_clip_build(&c, mrig_open(p->r, path, "model"), CLIP_TOKENS, DFX_DTYPE_F32,
-                                    &p->r->sink, &program),
-                     DFX_OK);
-    mrig_run(p->r, &program, (void *[]){ids, out});
+    dfx_bundle bundle = folder_bundle(model_folder(p, path));
+    dfx_build_env env = part(p, "text_encoder", "model");
+    assert_int_equal(dfx_clip_config_load(&bundle, "text_encoder", &p->r->sink, &c), DFX_OK);
+    assert_int_equal(dfx_clip_build_table(&c, &env, &table), DFX_OK);
+    assert_int_equal(dfx_clip_build(&c, &env, CLIP_TOKENS, &program), DFX_OK);
+    float *x = mrig_embed(p->r, &table, true, ids, CLIP_TOKENS, POOLED);
+    mrig_run(p->r, &program, (void *[]){x, out});
+    dfx_program_fini(&table);
     dfx_program_fini(&program);
     return out;
 }
 
-static float *run_t5(picture *p, int32_t *ids) {
+static float *run_t5(picture *p, const int32_t *ids) {
     char path[TMPDIR_PATH];
     dfx_t5_config c;
-    dfx_program program;
+    dfx_program table, program;
     float *out = mrig_floats(p->r, p->c->n_text * TEXT);
-    assert_int_equal(dfx_t5_config_load(part(p, "text_encoder_2", path), &p->r->sink, &c), DFX_OK);
-    assert_int_equal(dfx_t5_build(&c, mrig_open(p->r, path, "model"), p->c->n_text, DFX_DTYPE_F32,
-                                  &p->r->sink, &program),
-                     DFX_OK);
-    mrig_run(p->r, &program, (void *[]){ids, out});
+    dfx_bundle bundle = folder_bundle(model_folder(p, path));
+    dfx_build_env env = part(p, "text_encoder_2", "model");
+    assert_int_equal(dfx_t5_config_load(&bundle, "text_encoder_2", &p->r->sink, &c), DFX_OK);
+    assert_int_equal(dfx_t5_build_table(&c, &env, &table), DFX_OK);
+    assert_int_equal(dfx_t5_build(&c, &env, p->c->n_text, &program), DFX_OK);
+    float *x = mrig_embed(p->r, &table, false, ids, p->c->n_text, TEXT);
+    mrig_run(p->r, &program, (void *[]){x, out});
+    dfx_program_fini(&table);
     dfx_program_fini(&program);
     return out;
 }
@@ -236,20 +246,27 @@ static void same_ids(const dfx_tokens *got, const int32_t *want, int64_t n) {
     assert_memory_equal(got->ids, want, (size_t)n * sizeof(*want));
 }
 
-/* What the model's own tokenizers make of the prompt, to the device. Returns the pooled row. */
+static void upload_embedded(const picture *p, const dfx_program *tables, bool with_position,
+                            const dfx_tokens *tokens, int64_t n, int64_t width, void *dst) {
+    const float *x = mrig_embed(p->r, tables, with_position, tokens->ids, n, width);
+    memcpy(dst, x, (size_t)(n * width) * sizeof(*x));
+}
+
+/* What the model's own tokenizers make of the prompt, embedded, to the device. Returns the pooled row. */
 static int64_t upload_tokens(const picture *p, dfx_model *m) {
     dfx_tokens clip, t5;
     size_t bytes = strlen(p->c->prompt);
     dfx_state *s = &m->session.state;
     assert_int_equal(
-        dfx_tok_clip_encode(m->tok_clip, p->c->prompt, bytes, CLIP_TOKENS, &m->sink, &clip), DFX_OK);
-    assert_int_equal(dfx_tok_t5_encode(m->tok_t5, p->c->prompt, bytes, (size_t)p->c->n_text,
-                                       &m->sink, &t5),
-                     DFX_OK);
+        dfx_tok_clip_encode(m->parts.tok_clip, p->c->prompt, bytes, CLIP_TOKENS, &m->sink, &clip),
+        DFX_OK);
+    assert_int_equal(
+        dfx_tok_t5_encode(m->parts.tok_t5, p->c->prompt, bytes, (size_t)p->c->n_text, &m->sink, &t5),
+        DFX_OK);
     same_ids(&clip, golden_ids(p, "clip_ids", CLIP_TOKENS), CLIP_TOKENS);
     same_ids(&t5, golden_ids(p, "t5_ids", p->c->n_text), p->c->n_text);
-    memcpy(s->clip_ids, clip.ids, CLIP_TOKENS * sizeof(*s->clip_ids));
-    memcpy(s->t5_ids, t5.ids, (size_t)p->c->n_text * sizeof(*s->t5_ids));
+    upload_embedded(p, &m->clip_table, true, &clip, CLIP_TOKENS, POOLED, s->clip_x);
+    upload_embedded(p, &m->t5_table, false, &t5, p->c->n_text, TEXT, s->t5_x);
     int64_t row = 0;
     while (clip.ids[row] != clip.ids[CLIP_TOKENS - 1])
         row++;
@@ -258,26 +275,28 @@ static int64_t upload_tokens(const picture *p, dfx_model *m) {
     return row;
 }
 
-static void run(dfx_model *m, dfx_program_id id, void *const *externs) {
-    assert_int_equal(dfx_executor_run(&m->executor, &m->session.pagers[id], externs), DFX_OK);
+static void run(dfx_model *m, dfx_program_id id, int step, void *const *externs) {
+    assert_int_equal(dfx_session_run(m, id, step, externs), DFX_OK);
 }
 
-/* The five programs as the session holds them, in its own memory. */
+/* The five programs as the session holds them, in its own memory, with pages from its feed. */
 static void draw_in_session(const picture *p, dfx_model *m) {
     dfx_state *s = &m->session.state;
     float *pooled = (float *)s->clip_out + upload_tokens(p, m) * POOLED;
-    run(m, DFX_PROGRAM_CLIP, (void *[]){s->clip_ids, s->clip_out});
-    run(m, DFX_PROGRAM_T5, (void *[]){s->t5_ids, s->t5_out});
+    assert_int_equal(dfx_feed_begin(m->session.feed, 0), DFX_OK);
+    run(m, DFX_PROGRAM_CLIP, 0, (void *[]){s->clip_x, s->clip_out});
+    run(m, DFX_PROGRAM_T5, 0, (void *[]){s->t5_x, s->t5_out});
     *s->guidance = p->c->guidance;
-    run(m, DFX_PROGRAM_COND,
+    run(m, DFX_PROGRAM_COND, 0,
         (void *[]){s->t5_out, pooled, s->sigmas, s->guidance, s->txt, s->mod});
     memcpy(s->x, first_latents(p), (size_t)(p->Ti * C) * sizeof(float));
     for (int i = 0; i < p->c->n_steps; i++) {
-        float *mod = (float *)s->mod + i * dfx_flux_mod_cols(&m->flux);
-        run(m, DFX_PROGRAM_STEP, (void *[]){s->x, s->txt, mod, s->cos, s->sin, s->dt + i, s->v});
+        float *mod = (float *)s->mod + i * dfx_flux_mod_cols(&m->parts.configs.flux);
+        run(m, DFX_PROGRAM_STEP, i, (void *[]){s->x, s->txt, mod, s->cos, s->sin, s->dt + i, s->v});
         check_step(p, i, s->v, s->x);
     }
-    run(m, DFX_PROGRAM_DECODE, (void *[]){s->x, s->rgb});
+    run(m, DFX_PROGRAM_DECODE, 0, (void *[]){s->x, s->rgb});
+    dfx_feed_end(m->session.feed);
     check_picture(p, s->rgb);
 }
 
@@ -292,14 +311,11 @@ static void session_of_prompt_text_equals_diffusers(void **state) {
             continue;
         picture p = begin(r, c);
         dfx_model *m;
-        dfx_open_options options = {.model_path = tmpdir_join(r->dir, c->variant, path),
-                                    .n_threads = 2,
-                                    .sink = r->sink};
+        dfx_open_options options = {
+            .model_path = tmpdir_join(r->dir, c->variant, path), .n_threads = 2, .sink = r->sink};
         assert_int_equal(dfx_model_open(&options, &m), DFX_OK);
-        dfx_shape shape = {.width = c->w * 8,
-                           .height = c->h * 8,
-                           .n_text = c->n_text,
-                           .n_steps = c->n_steps};
+        dfx_shape shape = {
+            .width = c->w * 8, .height = c->h * 8, .n_text = c->n_text, .n_steps = c->n_steps};
         assert_int_equal(dfx_session_begin(m, &shape), DFX_OK);
         draw_in_session(&p, m);
         dfx_model_close(m);
@@ -311,6 +327,7 @@ static int write_models(void **state) {
         return -1;
     tmpdir *dir = *state;
     char path[TMPDIR_PATH];
+    setenv("XDG_CACHE_HOME", tmpdir_join(dir, "cache", path), 1);
     static const char *const names[] = {[TINY_DEV] = "dev", [TINY_SCHNELL] = "schnell"};
     for (int i = TINY_DEV; i <= TINY_SCHNELL; i++) {
         tmpdir_mkdir(dir, names[i]);

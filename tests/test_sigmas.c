@@ -18,8 +18,9 @@ static double tolerance_of(double e_mu) {
 static dfx_sigma_config load(recorder *log, const char *variant) {
     char folder[64];
     dfx_sigma_config c;
-    snprintf(folder, sizeof(folder), "tests/golden/tiny-%s/scheduler", variant);
-    assert_int_equal(dfx_sigma_config_load(folder, &log->sink, &c), DFX_OK);
+    dfx_bundle bundle = folder_bundle("tests/golden");
+    snprintf(folder, sizeof(folder), "tiny-%s/scheduler", variant);
+    assert_int_equal(dfx_sigma_config_load(&bundle, folder, &log->sink, &c), DFX_OK);
     return c;
 }
 
@@ -65,9 +66,9 @@ static void sigmas_of_dev_in_four_steps_are_as_by_hand(void **state) {
         int64_t n_image;
         double sigmas[5];
     } rows[] = {
-        {256, {1, .831824, .622459, .354661, 0}},   {1024, {1, .849235, .652489, .384945, 0}},
-        {2304, {1, .874931, .699867, .437345, 0}},  {4096, {1, .904531, .759511, .512844, 0}},
-        {3840, {1, .900723, .751507, .502014, 0}},  {16384, {1, .986986, .961948, .893917, 0}},
+        {256, {1, .831824, .622459, .354661, 0}},  {1024, {1, .849235, .652489, .384945, 0}},
+        {2304, {1, .874931, .699867, .437345, 0}}, {4096, {1, .904531, .759511, .512844, 0}},
+        {3840, {1, .900723, .751507, .502014, 0}}, {16384, {1, .986986, .961948, .893917, 0}},
     };
     recorder log;
     (void)state;
@@ -172,8 +173,9 @@ static void euler_steps_equal_diffusers(void **state) {
 static void config_is_refused(void **state, const char *text, const char *words) {
     tmpdir *dir = *state;
     dfx_sigma_config c;
+    dfx_bundle bundle = folder_bundle(dir->path);
     tmpdir_write_text(dir, "scheduler_config.json", text);
-    assert_int_equal(dfx_sigma_config_load(dir->path, &dir->log.sink, &c), DFX_E_FORMAT);
+    assert_int_equal(dfx_sigma_config_load(&bundle, "", &dir->log.sink, &c), DFX_E_FORMAT);
     said_error(&dir->log, words);
 }
 

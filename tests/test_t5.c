@@ -7,13 +7,37 @@
 
 enum { D = 64, H = 2, SHORT = 24, LONG = 300 };
 static const double TOLERANCE = 1e-5;
-static const char *const FOLDER = "tests/golden/t5_small_vocab";
 
-static void build(model_rig *r, int64_t n_tokens, dfx_program *program) {
+typedef struct t5_model {
+    dfx_program table, program;
+    int64_t n_tokens;
+} t5_model;
+
+static t5_model build(model_rig *r, int64_t n_tokens) {
+    t5_model m = {.n_tokens = n_tokens};
     dfx_t5_config c;
-    const dfx_tensors *weights = mrig_open(r, FOLDER, "model");
-    assert_int_equal(dfx_t5_config_load(FOLDER, &r->sink, &c), DFX_OK);
-    assert_int_equal(dfx_t5_build(&c, weights, n_tokens, DFX_DTYPE_F32, &r->sink, program), DFX_OK);
+    dfx_bundle bundle = folder_bundle("tests/golden");
+    dfx_build_env env = mrig_env(r, mrig_open(r, "tests/golden/t5_small_vocab", "model"));
+    assert_int_equal(dfx_t5_config_load(&bundle, "t5_small_vocab", &r->sink, &c), DFX_OK);
+    assert_int_equal(dfx_t5_build_table(&c, &env, &m.table), DFX_OK);
+    assert_int_equal(dfx_t5_build(&c, &env, n_tokens, &m.program), DFX_OK);
+    return m;
+}
+
+static void fini(t5_model *m) {
+    dfx_program_fini(&m->table);
+    dfx_program_fini(&m->program);
+}
+
+static float *embed(model_rig *r, const t5_model *m, const int32_t *ids) {
+    return mrig_embed(r, &m->table, false, ids, m->n_tokens, D);
+}
+
+/* One prompt through the encoder: [n_tokens, D]. */
+static float *encode(model_rig *r, const t5_model *m, const int32_t *ids) {
+    float *out = mrig_floats(r, m->n_tokens * D);
+    mrig_run(r, &m->program, (void *[]){embed(r, m, ids), out});
+    return out;
 }
 
 /* Our bias holds one value a distance, theirs [H, n_queries, T]; rows [0, n_queries). */
@@ -38,8 +62,8 @@ static void check_block(model_rig *r, int block, int prompt) {
     for (size_t i = 0; i < DFX_COUNT(pairs); i++) {
         char label[128];
         snprintf(label, sizeof(label), "encoder.block.%d.%s", block, pairs[i].op);
-        const float *want = mrig_golden(r, "t5", 2LL * SHORT * D, "pad.mid.block%d.%s", block,
-                                        pairs[i].golden);
+        const float *want =
+            mrig_golden(r, "t5", 2LL * SHORT * D, "pad.mid.block%d.%s", block, pairs[i].golden);
         mrig_same_output(r, label, want + (ptrdiff_t)prompt * SHORT * D, SHORT, D, TOLERANCE);
     }
     check_bias(r, mrig_golden(r, "t5", H * SHORT * SHORT, "pad.mid.block%d.attn.1", block), SHORT,
@@ -51,15 +75,14 @@ static void check_block(model_rig *r, int block, int prompt) {
 /* Prompts of 20 and 11 tokens in 24: no mask, so padding takes part. Block 1 has no table of its own. */
 static void t5_every_block_equals_transformers(void **state) {
     model_rig *r = *state;
-    dfx_program program;
-    build(r, SHORT, &program);
+    t5_model m = build(r, SHORT);
     int32_t *ids = mrig_golden_ids(r, "t5", 2LL * SHORT, "pad.in.ids");
     for (int i = 0; i < 2; i++) {
         ptrdiff_t at = (ptrdiff_t)i * SHORT * D;
-        float *out = mrig_floats(r, SHORT * D);
-        mrig_run(r, &program, (void *[]){ids + (ptrdiff_t)i * SHORT, out});
-        const float *embed = mrig_golden(r, "t5", 2LL * SHORT * D, "pad.mid.embed");
-        mrig_same_output(r, "embed", embed + at, SHORT, D, 0);
+        const int32_t *row = ids + (ptrdiff_t)i * SHORT;
+        const float *embedded = mrig_golden(r, "t5", 2LL * SHORT * D, "pad.mid.embed");
+        mrig_same(r, "embed", embed(r, &m, row), embedded + at, SHORT * D, 0);
+        const float *out = encode(r, &m, row);
         for (int block = 0; block < 2; block++)
             check_block(r, block, i);
         const float *norm = mrig_golden(r, "t5", 2LL * SHORT * D, "pad.mid.final_norm");
@@ -67,54 +90,50 @@ static void t5_every_block_equals_transformers(void **state) {
         const float *want = mrig_golden(r, "t5", 2LL * SHORT * D, "pad.out");
         mrig_same(r, "out", out, want + at, SHORT * D, TOLERANCE);
     }
-    dfx_program_fini(&program);
+    fini(&m);
 }
 
 static void t5_long_padded_prompt_equals_transformers(void **state) {
     model_rig *r = *state;
-    dfx_program program;
-    build(r, LONG, &program);
-    float *out = mrig_floats(r, LONG * D);
-    mrig_run(r, &program, (void *[]){mrig_golden_ids(r, "t5", LONG, "long.in.ids"), out});
+    t5_model m = build(r, LONG);
+    const float *out = encode(r, &m, mrig_golden_ids(r, "t5", LONG, "long.in.ids"));
     mrig_same(r, "out", out, mrig_golden(r, "t5", LONG * D, "long.out"), LONG * D, TOLERANCE);
     check_bias(r, mrig_golden(r, "t5", H * LONG, "position_bias_300_row0"), 1, LONG);
-    dfx_program_fini(&program);
+    fini(&m);
 }
 
 static void t5_position_bias_equals_transformers(void **state) {
     model_rig *r = *state;
-    dfx_program program;
     enum { N = 40 };
-    build(r, N, &program);
+    t5_model m = build(r, N);
     int32_t ids[N] = {0};
-    mrig_run(r, &program, (void *[]){ids, mrig_floats(r, N * D)});
+    encode(r, &m, ids);
     check_bias(r, mrig_golden(r, "t5", H * N * N, "position_bias_40"), N, N);
-    dfx_program_fini(&program);
+    fini(&m);
 }
 
 /* The first row changes when the last padding token does. */
 static void t5_padding_is_attended_to(void **state) {
     model_rig *r = *state;
-    dfx_program program;
-    build(r, SHORT, &program);
+    t5_model m = build(r, SHORT);
     int32_t *ids = mrig_golden_ids(r, "t5", 2LL * SHORT, "pad.in.ids");
-    float *before = mrig_floats(r, SHORT * D), *after = mrig_floats(r, SHORT * D);
-    mrig_run(r, &program, (void *[]){ids, before});
+    const float *before = encode(r, &m, ids);
     assert_int_equal(ids[SHORT - 1], 0);
     ids[SHORT - 1] = 9;
-    mrig_run(r, &program, (void *[]){ids, after});
+    const float *after = encode(r, &m, ids);
     assert_memory_not_equal(before, after, D * sizeof(*before));
-    dfx_program_fini(&program);
+    fini(&m);
 }
 
 static void t5_config_without_gate_is_refused(void **state) {
     tmpdir *dir = *state;
     dfx_t5_config c;
+    dfx_bundle bundle = folder_bundle(dir->path);
     tmpdir_write_text(dir, "config.json",
                       "{\"d_model\": 64, \"d_kv\": 32, \"num_heads\": 2, \"d_ff\": 128,"
                       " \"num_layers\": 2, \"vocab_size\": 128,"
                       " \"relative_attention_num_buckets\": 32, \"feed_forward_proj\": \"relu\"}");
-    assert_int_equal(dfx_t5_config_load(dir->path, &dir->log.sink, &c), DFX_E_FORMAT);
+    assert_int_equal(dfx_t5_config_load(&bundle, "", &dir->log.sink, &c), DFX_E_FORMAT);
     said_error(&dir->log, "gated-gelu");
 }
 

@@ -15,7 +15,8 @@ static const double TOLERANCE = 1e-4;
 typedef struct vae_case {
     const char *name;
     int64_t h, w, batch;
-    bool encode, taps; /* the golden file has an encoder's case; the values between, with 32 groups */
+    bool encode,
+        taps; /* the golden file has an encoder's case; the values between, with 32 groups */
 } vae_case;
 
 static const vae_case CASES[] = {
@@ -26,18 +27,18 @@ static const vae_case CASES[] = {
 
 typedef struct vae_model {
     dfx_vae_config config;
-    const dfx_tensors *weights;
+    dfx_build_env env;
     int groups;
 } vae_model;
 
 static vae_model open_model(model_rig *r, int groups) {
     vae_model m = {.groups = groups};
-    char folder[32], path[TMPDIR_PATH];
+    char folder[32];
+    dfx_bundle bundle = folder_bundle(r->dir->path);
     snprintf(folder, sizeof(folder), "g%d/vae", groups);
-    assert_int_equal(dfx_vae_config_load(tmpdir_join(r->dir, folder, path), &r->sink, &m.config),
-                     DFX_OK);
+    assert_int_equal(dfx_vae_config_load(&bundle, folder, &r->sink, &m.config), DFX_OK);
     assert_int_equal(m.config.n_groups, groups);
-    m.weights = mrig_open(r, folder, "diffusion_pytorch_model");
+    m.env = mrig_env(r, mrig_open(r, folder, "diffusion_pytorch_model"));
     return m;
 }
 
@@ -93,8 +94,7 @@ static void check_encoder_taps(model_rig *r) {
 static void check_pixels(model_rig *r, const vae_model *m, const vae_case *c, int64_t row,
                          const float *rgb) {
     int64_t n = RGB * c->h * FACTOR * c->w * FACTOR;
-    const float *want =
-        mrig_golden(r, "vae", c->batch * n, "%s.g%d.decode_u8", c->name, m->groups);
+    const float *want = mrig_golden(r, "vae", c->batch * n, "%s.g%d.decode_u8", c->name, m->groups);
     dfx_image image = {.width = (int)c->w * FACTOR, .height = (int)c->h * FACTOR};
     assert_int_equal(dfx_image_pixels(&image, rgb, &r->sink), DFX_OK);
     mrig_same_pixels(image.rgb, want + row * n, (size_t)n);
@@ -107,12 +107,9 @@ static void check_decode(model_rig *r, const vae_model *m, const vae_case *c) {
     float *rgb = mrig_floats(r, n);
     const float *z = mrig_golden(r, "vae", c->batch * n_z, "%s.in.z", c->name);
     const float *want = mrig_golden(r, "vae", c->batch * n, "%s.g%d.decode", c->name, m->groups);
-    assert_int_equal(dfx_vae_build_decoder(&m->config, m->weights, c->h, c->w, DFX_DTYPE_F32,
-                                           &r->sink, &program),
-                     DFX_OK);
+    assert_int_equal(dfx_vae_build_decoder(&m->config, &m->env, c->h, c->w, &program), DFX_OK);
     for (int64_t row = 0; row < c->batch; row++) {
-        float *x =
-            mrig_pack(r, z + row * n_z, Z, c->h, c->w, m->config.shift, m->config.scaling);
+        float *x = mrig_pack(r, z + row * n_z, Z, c->h, c->w, m->config.shift, m->config.scaling);
         mrig_run(r, &program, (void *[]){x, rgb});
         if (c->taps && m->groups == 32)
             check_decoder_taps(r);
@@ -153,9 +150,7 @@ static void check_encode(model_rig *r, const vae_model *m, const vae_case *c) {
     float *moments = mrig_floats(r, n_z * 2 * Z), *x = mrig_floats(r, n_z * Z);
     const float *rgb = mrig_channels_last(
         r, mrig_golden(r, "vae", RGB * n_pixels, "%s.in.x", c->name), RGB, n_pixels);
-    assert_int_equal(dfx_vae_build_encoder(&m->config, m->weights, c->h, c->w, DFX_DTYPE_F32,
-                                           &r->sink, &program),
-                     DFX_OK);
+    assert_int_equal(dfx_vae_build_encoder(&m->config, &m->env, c->h, c->w, &program), DFX_OK);
     mrig_run(r, &program, (void *[]){(void *)rgb, moments, x});
     dfx_program_fini(&program);
     if (c->taps && m->groups == 32)

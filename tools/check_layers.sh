@@ -4,8 +4,8 @@
 #     core <- quant <- kernels <- offload <- models <- tools      a folder may include what is left of it;
 #                                                                 tests may include anything
 # - offload sees two headers of kernels: ops.h and backend.h.
-# - tools sees models/dfx.h and its own headers; the commands that are about the inside (pack, plan, bench and
-#   inspect, and their parts, such as inspect_table.c) may reach inside.
+# - tools sees models/dfx.h and its own headers; the commands that are about the inside (pack, plan, bench,
+#   random-model and inspect, and their parts, such as inspect_table.c) may reach inside.
 # - Our headers are included by their path from the root; file names are unique in the tree.
 # - mimalloc is known to core/mem.c alone.
 # - A file of more than 600 lines holds two concepts.
@@ -45,7 +45,7 @@ function check_include(line_no, target, quoted,    mine, theirs) {
     else if (mine == "offload" && theirs == "kernels" && target !~ /^kernels\/(ops|backend)\.h$/)
         fault(line_no, "offload sees only kernels/ops.h and kernels/backend.h, not \"" target "\"")
     else if (mine == "tools" && theirs != "tools" && target != "models/dfx.h" &&
-             name_of(path) !~ /^(cmd_)?(pack|plan|bench|inspect)(_[a-z0-9_]*)?\.[ch]$/)
+             name_of(path) !~ /^(cmd_)?(pack|plan|bench|inspect|random)(_[a-z0-9_]*)?\.[ch]$/)
         fault(line_no, "tools sees only models/dfx.h, not \"" target "\"")
 }
 

@@ -11,6 +11,7 @@
 #include "tools/console.h"
 #include "tools/find_model.h"
 #include "tools/output.h"
+#include "tools/pack_progress.h"
 #include "tools/prompt.h"
 #include "tools/report.h"
 #include "tools/signals.h"
@@ -33,6 +34,10 @@ enum {
     OPT_DEVICE,
     OPT_THREADS,
     OPT_VRAM_BUDGET,
+    OPT_RAM_BUDGET,
+    OPT_OFFLOAD,
+    OPT_QUANT,
+    OPT_VERIFY,
     OPT_JSON,
     OPT_NO_METADATA,
     OPT_QUIET,
@@ -58,6 +63,10 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_DEVICE] = {"device", 0, "auto, cpu or cuda"},
     [OPT_THREADS] = {"threads", 0, "a number"},
     [OPT_VRAM_BUDGET] = {"vram-budget", 0, "a size such as 12G"},
+    [OPT_RAM_BUDGET] = {"ram-budget", 0, "a size such as 16G"},
+    [OPT_OFFLOAD] = {"offload", 0, "auto, ram, nvme or none"},
+    [OPT_QUANT] = {"quant", 0, "auto, bf16, int8, int8wo or fp8"},
+    [OPT_VERIFY] = {"verify", 0, "first or always"},
     [OPT_JSON] = {"json", 0, NULL},
     [OPT_NO_METADATA] = {"no-metadata", 0, NULL},
     [OPT_QUIET] = {"quiet", 'q', NULL},
@@ -108,7 +117,10 @@ static bool read_side(dfx_args *args, int which, int *side) {
 static bool read_numbers(dfx_args *args, generate_settings *to) {
     static const char *const devices[] = {
         [DFX_DEVICE_AUTO] = "auto", [DFX_DEVICE_CPU] = "cpu", [DFX_DEVICE_CUDA] = "cuda", NULL};
-    int device = DFX_DEVICE_AUTO;
+    static const char *const offloads[] = {"auto", "ram", "nvme", "none", NULL};
+    static const char *const quants[] = {"auto", "bf16", "int8", "int8wo", "fp8", NULL};
+    static const char *const verifies[] = {"first", "always", NULL};
+    int device = DFX_DEVICE_AUTO, offload = 0, quant = 0, verify = 0;
     to->guidance = -1;
     to->n_pictures = 1;
     bool good =
@@ -121,8 +133,15 @@ static bool read_numbers(dfx_args *args, generate_settings *to) {
         dfx_args_int(args, OPT_COUNT, 1, COUNT_MAX, &to->n_pictures) &&
         dfx_args_choice(args, OPT_DEVICE, devices, &device) &&
         dfx_args_int(args, OPT_THREADS, 1, THREADS_MAX, &to->open.n_threads) &&
-        dfx_args_bytes(args, OPT_VRAM_BUDGET, &to->open.vram_budget_bytes);
+        dfx_args_bytes(args, OPT_VRAM_BUDGET, &to->open.vram_budget_bytes) &&
+        dfx_args_bytes(args, OPT_RAM_BUDGET, &to->open.ram_budget_bytes) &&
+        dfx_args_choice(args, OPT_OFFLOAD, offloads, &offload) &&
+        dfx_args_choice(args, OPT_QUANT, quants, &quant) &&
+        dfx_args_choice(args, OPT_VERIFY, verifies, &verify);
     to->open.device = (dfx_device_choice)device;
+    to->open.offload = offloads[offload];
+    to->open.quant = quants[quant];
+    to->open.verify_always = verify == 1;
     return good;
 }
 
@@ -213,6 +232,7 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
 
 typedef struct generate_run {
     dfx_console *console;
+    dfx_pack_progress packing;
     int picture, n_pictures;
     int n_written;
 } generate_run;
@@ -220,6 +240,11 @@ typedef struct generate_run {
 static void on_progress(void *user, const dfx_progress *progress) {
     generate_run *at = user;
     dfx_console_progress(at->console, progress, at->picture, at->n_pictures);
+}
+
+static void on_packing(void *user, uint64_t done_bytes, uint64_t all_bytes) {
+    generate_run *at = user;
+    dfx_pack_progress_show(&at->packing, done_bytes, all_bytes);
 }
 
 static bool on_cancelled(void *user) {
@@ -292,7 +317,14 @@ static dfx_status make_pictures(const generate_settings *settings, dfx_console *
     dfx_model_info info;
     dfx_request request;
     char parameters[DFX_REPORT_TEXT_BYTES], weights[DFX_REPORT_TEXT_BYTES];
-    dfx_status status = dfx_model_open(&settings->open, &model);
+    dfx_open_options open = settings->open;
+    dfx_pack_progress_begin(&at.packing, console, "pack");
+    open.packing = on_packing;
+    open.cancelled = on_cancelled;
+    open.user = &at;
+    dfx_status status = dfx_model_open(&open, &model);
+    if (status == DFX_E_CANCELLED)
+        return dfx_console_fail(console, status, "interrupted");
     if (status != DFX_OK)
         return status;
     dfx_model_describe(model, &info);

@@ -8,13 +8,16 @@
 #include "tools/args.h"
 #include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/inspect_packed.h"
 #include "tools/inspect_read.h"
 #include "tools/output.h"
 #include "tools/report.h"
 
-enum { OPT_JSON, OPT_VERBOSE, OPT_HELP, OPT_VERSION, N_OPTIONS };
+enum { OPT_ERROR, OPT_SOURCE, OPT_JSON, OPT_VERBOSE, OPT_HELP, OPT_VERSION, N_OPTIONS };
 
 static const dfx_args_option options[N_OPTIONS] = {
+    [OPT_ERROR] = {"error", 0, NULL},
+    [OPT_SOURCE] = {"source", 0, "the folder that it was packed from"},
     [OPT_JSON] = {"json", 0, NULL},
     [OPT_VERBOSE] = {"verbose", 'v', NULL},
     [OPT_HELP] = {"help", 'h', NULL},
@@ -66,20 +69,27 @@ static void print_list(const json_t *table) {
     }
 }
 
-static void print_table(const json_t *table) {
+/* Of a packed model the weights count, and its kind is plain. */
+static bool is_filling(const json_t *group) {
+    const char *name = string(group, "name");
+    return strncmp(name, "pad/", 4) == 0 || strncmp(name, "files/", 6) == 0;
+}
+
+static void print_table(const json_t *table, bool packed) {
     char t[DFX_REPORT_TEXT_BYTES], p[DFX_REPORT_TEXT_BYTES];
     size_t i;
     json_t *row;
     line("%llu tensors, %s parameters, %s", (unsigned long long)number(table, "tensors"),
          count(table, "parameters", p), bytes(table, "bytes", t));
-    line("looks like: %s", string(table, "kind"));
+    if (!packed)
+        line("looks like: %s", string(table, "kind"));
     puts("");
     json_array_foreach(json_object_get(table, "dtypes"), i, row)
         line("  %-12s %7llu tensors  %10s parameters  %12s", string(row, "dtype"),
              (unsigned long long)number(row, "tensors"), count(row, "parameters", p),
              bytes(row, "bytes", t));
     puts("");
-    json_array_foreach(json_object_get(table, "groups"), i, row)
+    json_array_foreach(json_object_get(table, "groups"), i, row) if (!packed || !is_filling(row))
         line("  %12s  %5llu  %s", bytes(row, "bytes", t),
              (unsigned long long)number(row, "tensors"), string(row, "name"));
     if (json_object_get(table, "list")) {
@@ -156,7 +166,69 @@ static void print_components(const json_t *components) {
     }
 }
 
-static void print_text(const json_t *found) {
+static void print_pages(const json_t *found) {
+    char b[DFX_REPORT_TEXT_BYTES], t[DFX_REPORT_TEXT_BYTES];
+    size_t i;
+    json_t *page;
+    line("  %12s  %12s  %-10s  %-12s  %s", "in memory", "in the file", "codec", "types", "page");
+    json_array_foreach(json_object_get(found, "pages"), i, page)
+        line("  %12s  %12s  %-10s  %-12s  %s", bytes(page, "bytes", b), bytes(page, "stored", t),
+             string(page, "codec"), string(page, "dtypes"), string(page, "name"));
+    puts("");
+}
+
+static void print_packed(const json_t *found, bool listed) {
+    char p[DFX_REPORT_TEXT_BYTES], s[DFX_REPORT_TEXT_BYTES], w[DFX_REPORT_TEXT_BYTES];
+    const json_t *pages = json_object_get(found, "pages"), *page;
+    uint64_t memory = 0, stored = 0, source = number(found, "source_bytes");
+    size_t i;
+    json_array_foreach(pages, i, page) {
+        memory += number(page, "bytes");
+        stored += number(page, "stored");
+    }
+    line("packed model, %s, from %s", string(found, "quant"), string(found, "source"));
+    line("%zu pages of %s, the largest of %s", json_array_size(pages), dfx_report_bytes(memory, p),
+         bytes(found, "page_bytes_max", s));
+    if (source > stored)
+        line("saved: %s of the source's %s (%.1f %%)", dfx_report_bytes(source - stored, p),
+             dfx_report_bytes(source, s), 100.0 * (double)(source - stored) / (double)source);
+    if (number(found, "compressed_pages"))
+        line("compressed: %llu pages; %s in the file for %s (%.1f %% less)",
+             (unsigned long long)number(found, "compressed_pages"), dfx_report_bytes(stored, s),
+             dfx_report_bytes(memory, w), 100.0 * (double)(memory - stored) / (double)memory);
+    puts("");
+    if (listed)
+        print_pages(found);
+}
+
+static void print_error(const json_t *row) {
+    const json_t *snr = json_object_get(row, "snr_db");
+    char db[32] = "exact";
+    if (json_is_real(snr))
+        snprintf(db, sizeof(db), "%.1f dB", json_real_value(snr));
+    line("  %8.4f %%  %9s  %7llu  %9llu  %s",
+         100 * json_real_value(json_object_get(row, "relative")), db,
+         (unsigned long long)number(row, "tensors"),
+         (unsigned long long)number(row, "outlier_rows"), string(row, "name"));
+}
+
+static void print_errors(const json_t *error, bool listed) {
+    size_t i;
+    json_t *row;
+    line("  %10s  %9s  %7s  %9s  %s", "error", "SNR", "tensors", "outliers", "kind");
+    json_array_foreach(json_object_get(error, "kinds"), i, row) print_error(row);
+    print_error(json_object_get(error, "total"));
+    if (listed) {
+        puts("");
+        json_array_foreach(json_object_get(error, "pages"), i, row) print_error(row);
+    }
+    if (number(error, "skipped_pages"))
+        line("  %llu compressed pages were not compared",
+             (unsigned long long)number(error, "skipped_pages"));
+    puts("");
+}
+
+static void print_text(const json_t *found, bool listed) {
     char b[DFX_REPORT_TEXT_BYTES];
     const json_t *components = json_object_get(found, "components");
     if (components) {
@@ -168,19 +240,35 @@ static void print_text(const json_t *found) {
         if (json_object_get(found, "files"))
             line("%llu file%s, %s", (unsigned long long)number(found, "files"),
                  number(found, "files") == 1 ? "" : "s", bytes(found, "file_bytes", b));
+        if (json_object_get(found, "pages"))
+            print_packed(found, listed);
+        if (json_object_get(found, "error"))
+            print_errors(json_object_get(found, "error"), listed);
         print_metadata(json_object_get(found, "metadata"));
-        print_table(json_object_get(found, "table"));
+        print_table(json_object_get(found, "table"), json_object_get(found, "pages") != NULL);
     }
     puts("");
     line("%s", string(found, "verdict"));
 }
 
-static dfx_status inspect(const char *path, bool listed, bool as_json, dfx_console *console) {
+/* Measuring needs both: what was packed, and what it was packed from. */
+static dfx_status add_error(const char *path, const char *source, dfx_console *console,
+                            json_t *found) {
+    if (!json_object_get(found, "pages"))
+        return dfx_console_fail(console, DFX_E_USAGE, "--error: wanted a packed model, found %s",
+                                path);
+    return dfx_inspect_packed_error(path, source, &console->sink, found);
+}
+
+static dfx_status inspect(const char *path, const char *source, bool listed, bool as_json,
+                          dfx_console *console) {
     json_t *found;
     dfx_status status = dfx_inspect_read(path, listed, &console->sink, &found);
+    if (status == DFX_OK && source)
+        status = add_error(path, source, console, found);
     if (found) {
         if (!as_json)
-            print_text(found);
+            print_text(found, listed);
         else if (json_dumpf(found, stdout, JSON_COMPACT) == 0)
             puts("");
         dfx_status written = dfx_output_flush(console);
@@ -207,8 +295,12 @@ int dfx_cmd_inspect(int argc, char **argv) {
         status = dfx_console_fail(&console, DFX_E_USAGE,
                                   "inspect: wanted one file or folder after it, found %d words",
                                   args.n_words);
+    else if (dfx_args_given(&args, OPT_ERROR) != dfx_args_given(&args, OPT_SOURCE))
+        status = dfx_console_fail(&console, DFX_E_USAGE,
+                                  "--error and --source FOLDER: wanted both or none");
     else
-        status = inspect(args.word, verbose, dfx_args_given(&args, OPT_JSON), &console);
+        status = inspect(args.word, args.value[OPT_SOURCE], verbose,
+                         dfx_args_given(&args, OPT_JSON), &console);
     dfx_console_fini(&console);
     return dfx_status_exit_code(status);
 }

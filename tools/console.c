@@ -87,11 +87,6 @@ static int columns(void) {
     return 79;
 }
 
-/* Weights are loaded several times a picture, mostly in no time: a log need not hold that. */
-static bool worth_a_line(const dfx_progress *progress) {
-    return progress->stage != DFX_STAGE_LOAD || progress->stage_seconds >= 1;
-}
-
 void dfx_console_progress(dfx_console *console, const dfx_progress *progress, int picture,
                           int n_pictures) {
     char text[DFX_PROGRESS_BYTES];
@@ -111,7 +106,7 @@ void dfx_console_progress(dfx_console *console, const dfx_progress *progress, in
             console->line_columns = len;
             console->next_s = now + 0.1;
         }
-    } else if (done ? worth_a_line(progress) : !begun && now >= console->next_s) {
+    } else if (done || (!begun && now >= console->next_s)) {
         dfx_progress_text(progress, picture, n_pictures, DFX_PROGRESS_BYTES - 1, text);
         fprintf(stderr, "%s\n", text);
         console->next_s = now + 10;

@@ -23,6 +23,12 @@ static void exit_codes(void) {
         printf("  %3d  %s\n", dfx_status_exit_code(statuses[i]), dfx_status_text(statuses[i]));
 }
 
+int dfx_help_page(const char *text) {
+    fputs(text, stdout);
+    exit_codes();
+    return finish();
+}
+
 void dfx_help_usage(FILE *to) {
     fputs("Usage: dfx-edge [generate] [options] \"prompt\"\n"
           "       dfx-edge inspect FILE_OR_FOLDER\n"
@@ -38,6 +44,11 @@ int dfx_help_overview(void) {
         "Usage\n"
         "  dfx-edge [generate] [options] \"prompt\"   make pictures; \"generate\" may be left out\n"
         "  dfx-edge inspect [options] PATH          show what a model file or folder holds\n"
+        "  dfx-edge pack [options] FOLDER           put a model into one file, in 8 bits if "
+        "wanted\n"
+        "  dfx-edge plan [options]                  what would stay, what would stream, how long\n"
+        "  dfx-edge bench WHAT ...                  measure this machine and its disk\n"
+        "  dfx-edge random-model [options]          make a model of random weights, for measuring\n"
         "  dfx-edge help [command]                  explain a command, as --help after it does\n"
         "  dfx-edge --version\n"
         "\n"
@@ -51,7 +62,7 @@ int dfx_help_overview(void) {
         "  dfx-edge inspect FLUX.1-dev/\n"
         "      components, tensors, number types, bytes, and whether dfx-edge can run it\n"
         "\n"
-        "All options: dfx-edge generate --help, dfx-edge inspect --help\n",
+        "All options: dfx-edge COMMAND --help\n",
         stdout);
     exit_codes();
     return finish();
@@ -72,8 +83,14 @@ int dfx_help_generate(void) {
         "                         newline are dropped. At most 1 MiB; an empty prompt is allowed\n"
         "\n"
         "Model\n"
-        "  -m, --model FOLDER     a diffusers folder, the one with model_index.json. Default: the\n"
-        "                         folder in $DFX_MODEL, else the bundled model \"scenes\"\n"
+        "  -m, --model MODEL      a packed model (dfx-edge pack), or a diffusers folder, the one "
+        "with\n"
+        "                         model_index.json, which is packed once into the cache,\n"
+        "                         $XDG_CACHE_HOME/dfx-edge or ~/.cache/dfx-edge. Default: what\n"
+        "                         $DFX_MODEL says, else the bundled model \"scenes\"\n"
+        "      --quant Q          how a folder is packed: auto (default: what suits the device; "
+        "on\n"
+        "                         the CPU the weights as they are), bf16, int8, int8wo or fp8\n"
         "\n"
         "Picture\n"
         "      --size WxH         pixels, such as 1024x768; default 1024x1024, bundled model "
@@ -123,6 +140,15 @@ int dfx_help_generate(void) {
         "                         4096M is 4096 x 2^20, 12GB is 12 x 10^9; likewise K and T; a "
         "bare\n"
         "                         number is bytes. From 1M to 1024T\n"
+        "      --ram-budget SIZE  what pinned host memory may take; default: what the machine has\n"
+        "      --offload MODE     where weights come from that do not stay on the device: ram "
+        "(pinned\n"
+        "                         memory), nvme (read from disk for each use), auto (default: "
+        "pinned\n"
+        "                         memory as far as --ram-budget goes), none (all must stay)\n"
+        "      --verify WHEN      check weights against their checksums: first (default: when a "
+        "page\n"
+        "                         is first read) or always\n"
         "\n"
         "Also\n"
         "  -h, --help             this text\n"
@@ -153,9 +179,15 @@ int dfx_help_inspect(void) {
           "kind of\n"
           "                         checkpoint it is: FLUX transformer, VAE, CLIP, T5, LoRA\n"
           "\n"
-          "Only tables of contents are read, no weights.\n"
+          "  a packed model         pages, number formats, and what was saved; -v lists the pages\n"
+          "\n"
+          "Only tables of contents are read, no weights, unless --error asks for it.\n"
           "\n"
           "Options\n"
+          "      --error --source FOLDER\n"
+          "                         of a packed model: how far its codes are from the weights that "
+          "it\n"
+          "                         was packed from, by kind of layer; with -v by page too\n"
           "  -v, --verbose          list every tensor\n"
           "      --json             one JSON object on standard output instead of text\n"
           "  -h, --help             this text\n"

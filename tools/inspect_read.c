@@ -9,7 +9,9 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/safetensors.h"
-#include "models/dfx.h"
+#include "models/pack.h"
+#include "offload/packed.h"
+#include "tools/inspect_packed.h"
 #include "tools/inspect_table.h"
 
 enum { INDEX_BYTES_MAX = 1 << 20, VERDICT_BYTES = 4096 };
@@ -57,6 +59,19 @@ out:
     return status;
 }
 
+static json_t *judge(const char *path);
+
+/* A packed model is more than its tensors, and can be run. */
+static dfx_status add_packed(const char *path, const dfx_sink *sink, json_t *file) {
+    json_t *verdict = judge(path);
+    bool runs = verdict && strncmp(json_string_value(verdict), "dfx-edge can ", 13) == 0;
+    if (json_object_set_new(file, "verdict", verdict) != 0 ||
+        json_object_set_new(file, "runs", json_boolean(runs)) != 0)
+        return no_memory(sink, path);
+    json_object_del(json_object_get(file, "metadata"), "dfx.pages"); /* "pages" says it in full */
+    return dfx_inspect_packed(path, sink, file);
+}
+
 static dfx_status read_file(const char *path, bool listed, const dfx_sink *sink, json_t **out) {
     dfx_tensors *set;
     json_t *metadata = NULL;
@@ -69,6 +84,8 @@ static dfx_status read_file(const char *path, bool listed, const dfx_sink *sink,
                       sink, path, out);
     else
         json_decref(metadata);
+    if (status == DFX_OK && dfx_packed_is(path))
+        status = add_packed(path, sink, *out);
     dfx_tensors_close(set);
     return status;
 }
@@ -188,21 +205,18 @@ static void record_error(void *user, dfx_level level, const char *text) {
 /* Asks the library. Messages below errors have been said when the components were read. */
 static json_t *judge(const char *path) {
     char error[VERDICT_BYTES] = "";
-    dfx_model *model;
-    dfx_model_info info;
-    dfx_open_options options = {.model_path = path,
-                                .device = DFX_DEVICE_CPU,
-                                .n_threads = 1,
-                                .sink = {.say = record_error, .user = error}};
-    dfx_status status = dfx_model_open(&options, &model);
+    dfx_sink sink = {.say = record_error, .user = error};
+    dfx_parts parts;
+    dfx_status status = dfx_model_check(path, &sink, &parts);
     if (status != DFX_OK)
         return json_sprintf("dfx-edge cannot run this: %s",
                             error[0] ? error : dfx_status_text(status));
-    dfx_model_describe(model, &info);
+    const dfx_shape *shape = &parts.defaults.shape;
     json_t *verdict = json_sprintf(
-        "dfx-edge can run this: %s, \"%s\", by default %dx%d in %d steps with %d text tokens",
-        info.kind, info.name, info.width, info.height, info.steps, info.text_length);
-    dfx_model_close(model);
+        "dfx-edge can run this: %s, by default %lldx%lld in %d steps with %lld text tokens",
+        dfx_parts_kind(&parts), (long long)shape->width, (long long)shape->height, shape->n_steps,
+        (long long)shape->n_text);
+    dfx_parts_fini(&parts);
     return verdict;
 }
 

@@ -45,6 +45,10 @@ void dfx_report_picture(dfx_console *console, const char *name, const dfx_image 
     for (int stage = 0; stage < DFX_N_STAGES; stage++)
         dfx_console_say(console, DFX_DEBUG, "  %-8s %12s", dfx_stage_name((dfx_stage)stage),
                         dfx_progress_seconds(image->stage_seconds[stage], seconds));
+    dfx_console_say(console, DFX_DEBUG, "  %-8s %12s for pages; %s read, %s copied", "waiting",
+                    dfx_progress_seconds(image->wait_seconds, seconds),
+                    dfx_report_bytes(image->read_bytes, host),
+                    dfx_report_bytes(image->copied_bytes, device));
     dfx_console_say(console, DFX_DEBUG, "  %-8s %12s in the budget, %s on the host", "peak",
                     dfx_report_bytes(image->peak_device_bytes, device),
                     dfx_report_bytes(dfx_host_peak_bytes(), host));
@@ -87,7 +91,9 @@ void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_ima
     for (int stage = 0; stage < DFX_N_STAGES; stage++)
         printf("%s\"%s\": %.4f", stage ? ", " : "", dfx_stage_name((dfx_stage)stage),
                image->stage_seconds[stage]);
-    printf("}, \"peak_device_bytes\": %" PRIu64 ", \"peak_host_bytes\": %" PRIu64 ", \"model\": ",
+    printf("}, \"wait_seconds\": %.4f, \"read_bytes\": %" PRIu64 ", \"copied_bytes\": %" PRIu64,
+           image->wait_seconds, image->read_bytes, image->copied_bytes);
+    printf(", \"peak_device_bytes\": %" PRIu64 ", \"peak_host_bytes\": %" PRIu64 ", \"model\": ",
            image->peak_device_bytes, dfx_host_peak_bytes());
     print_string(info->name);
     printf(", \"kind\": ");

@@ -12,7 +12,7 @@ need_only=0
 [ "${1:-}" = --need ] && need_only=1 && shift
 stage=${1:-check}
 
-packages="build-essential pkg-config libopenblas0-pthread libjansson-dev libpng-dev libmimalloc-dev libutf8proc-dev libxxhash-dev liblz4-dev"
+packages="build-essential pkg-config libopenblas0-pthread libjansson-dev libpng-dev libmimalloc-dev libutf8proc-dev libxxhash-dev liblz4-dev liburing-dev"
 optional=
 case $stage in
 build) ;;
@@ -66,6 +66,7 @@ have() {
     libutf8proc-dev) pkg-config --exists libutf8proc ;;
     libxxhash-dev) pkg-config --exists libxxhash ;;
     liblz4-dev) pkg-config --exists liblz4 ;;
+    liburing-dev) pkg-config --exists liburing ;;
     libcmocka-dev) pkg-config --exists cmocka ;;
     libmimalloc-dev) includes mimalloc.h ;;
     clang-format) command -v clang-format-14 || command -v clang-format ;;

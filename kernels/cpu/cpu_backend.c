@@ -1,6 +1,6 @@
 /* The CPU as a backend: host memory, one scratch block, and a switch from the kind of an op to its function.
  *
- * Scratch grows in prepare and nowhere else; a run that would need more is a fault of the caller. Calls run to their
+ * Prepare counts scratch and workspace_alloc takes it; a run that would need more is a fault of the caller. Calls run to their
  * end before run returns, so order is kept and download has nothing to wait for. */
 #include "kernels/cpu/cpu_internal.h"
 
@@ -98,9 +98,6 @@ static dfx_cpu_scratch_need scratch_of(const dfx_op_call *call) {
     case DFX_OP_QKNORM_ROPE:
         need = dfx_cpu_norm_scratch(call);
         break;
-    case DFX_OP_EMBED:
-        need = dfx_cpu_embed_scratch(call);
-        break;
     default: /* the others work in their operands */
         break;
     }
@@ -109,13 +106,13 @@ static dfx_cpu_scratch_need scratch_of(const dfx_op_call *call) {
     return need;
 }
 
-/* Activations are f32 here, and sgemm counts columns and strides in int. Ids are I32 by the contract. */
+/* Activations are f32 here, and sgemm counts columns and strides in int. */
 static dfx_status check_operands(dfx_backend *be, const dfx_op_call *call) {
     const dfx_op_info *info = dfx_op_info_of(call->kind);
     for (int slot = 0; slot < info->n_slots; slot++) {
         const dfx_mat *m = &call->m[slot];
         bool weight = info->weights >> slot & 1;
-        if (m->rows && !weight && m->dtype != DFX_DTYPE_F32 && m->dtype != DFX_DTYPE_I32)
+        if (m->rows && !weight && m->dtype != DFX_DTYPE_F32)
             return dfx_fail(be->sink, DFX_E_DEVICE,
                             "cpu: op %s wants F32 activations, operand %d is %s", info->name, slot,
                             dfx_dtype_name(m->dtype));
@@ -137,26 +134,42 @@ static dfx_status cpu_prepare(dfx_backend *be, const dfx_op_call *call) {
     DFX_TRY(dfx_op_check(call, be->sink));
     DFX_TRY(check_operands(be, call));
     dfx_cpu_scratch_need need = scratch_of(call);
-    if (need.worker_bytes <= cpu->worker_scratch_bytes &&
-        need.shared_bytes <= cpu->shared_scratch_bytes)
-        return DFX_OK;
-    size_t worker = greater(need.worker_bytes, cpu->worker_scratch_bytes);
-    size_t shared = greater(need.shared_bytes, cpu->shared_scratch_bytes), bytes;
-    size_t n_threads = (size_t)dfx_pool_n_threads(cpu->pool);
-    if (!dfx_mul_size(worker, n_threads, &bytes) || !dfx_add_size(bytes, shared, &bytes))
+    need.worker_bytes = greater(need.worker_bytes, cpu->wanted.worker_bytes);
+    need.shared_bytes = greater(need.shared_bytes, cpu->wanted.shared_bytes);
+    size_t bytes, n_threads = (size_t)dfx_pool_n_threads(cpu->pool);
+    if (!dfx_mul_size(need.worker_bytes, n_threads, &bytes) ||
+        !dfx_add_size(bytes, need.shared_bytes, &bytes))
         return dfx_fail(be->sink, DFX_E_NOFIT,
                         "cpu: scratch of op %s is more than can be addressed",
                         dfx_op_info_of(call->kind)->name);
-    dfx_mem_free(&cpu->scratch); /* first, so that the two are never held together */
-    cpu->worker_scratch_bytes = cpu->shared_scratch_bytes = 0;
-    DFX_TRY(dfx_mem_alloc(be->sink, bytes, "cpu scratch", &cpu->scratch));
-    cpu->worker_scratch_bytes = worker;
-    cpu->shared_scratch_bytes = shared;
+    cpu->wanted = need;
     return DFX_OK;
 }
 
 static size_t cpu_workspace_bytes(const dfx_backend *be) {
-    return ((const dfx_cpu *)be)->scratch.bytes;
+    const dfx_cpu *cpu = (const dfx_cpu *)be;
+    return cpu->wanted.worker_bytes * (size_t)dfx_pool_n_threads(cpu->pool) +
+           cpu->wanted.shared_bytes;
+}
+
+static void free_scratch(dfx_cpu *cpu) {
+    dfx_mem_free(&cpu->scratch);
+    cpu->worker_scratch_bytes = cpu->shared_scratch_bytes = 0;
+}
+
+static dfx_status cpu_workspace_alloc(dfx_backend *be) {
+    dfx_cpu *cpu = cpu_of(be);
+    free_scratch(cpu); /* first, so that the two are never held together */
+    DFX_TRY(dfx_mem_alloc(be->sink, cpu_workspace_bytes(be), "cpu scratch", &cpu->scratch));
+    cpu->worker_scratch_bytes = cpu->wanted.worker_bytes;
+    cpu->shared_scratch_bytes = cpu->wanted.shared_bytes;
+    return DFX_OK;
+}
+
+static void cpu_workspace_free(dfx_backend *be) {
+    dfx_cpu *cpu = cpu_of(be);
+    free_scratch(cpu);
+    cpu->wanted = (dfx_cpu_scratch_need){0};
 }
 
 static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
@@ -169,8 +182,6 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
     switch (call->kind) {
     case DFX_OP_LINEAR:
         return is_scaled(call) ? dfx_cpu_linear_q(cpu, call) : dfx_cpu_linear(cpu, call);
-    case DFX_OP_EMBED:
-        return dfx_cpu_embed(cpu, call);
     case DFX_OP_LAYERNORM:
         return dfx_cpu_layernorm(cpu, call);
     case DFX_OP_RMSNORM:
@@ -221,6 +232,8 @@ static const dfx_backend_vtable cpu_vtable = {
     .copy_page = cpu_copy_in,
     .prepare = cpu_prepare,
     .workspace_bytes = cpu_workspace_bytes,
+    .workspace_alloc = cpu_workspace_alloc,
+    .workspace_free = cpu_workspace_free,
     .run = cpu_run,
     .set_cancel = cpu_set_cancel,
 };

@@ -28,6 +28,11 @@ static inline int64_t dfx_cpu_min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+/* What one call wants: per worker, and once for all. Multiples of 64 are made by the caller. */
+typedef struct dfx_cpu_scratch_need {
+    size_t worker_bytes, shared_bytes;
+} dfx_cpu_scratch_need;
+
 typedef struct dfx_cpu {
     dfx_backend base; /* first: a dfx_backend pointer is a dfx_cpu pointer */
     dfx_pool *pool;   /* owned */
@@ -35,12 +40,8 @@ typedef struct dfx_cpu {
     dfx_mem
         scratch; /* owned; n_threads slices of worker_scratch_bytes, then shared_scratch_bytes */
     size_t worker_scratch_bytes, shared_scratch_bytes;
+    dfx_cpu_scratch_need wanted; /* by what was prepared */
 } dfx_cpu;
-
-/* What one call wants: per worker, and once for all. Multiples of 64 are made by the caller. */
-typedef struct dfx_cpu_scratch_need {
-    size_t worker_bytes, shared_bytes;
-} dfx_cpu_scratch_need;
 
 void *dfx_cpu_worker_scratch(const dfx_cpu *cpu, int worker); /* 64-byte aligned */
 void *dfx_cpu_shared_scratch(const dfx_cpu *cpu);
@@ -92,14 +93,12 @@ dfx_status dfx_cpu_rmsnorm(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_groupnorm(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_qknorm_rope(dfx_cpu *cpu, const dfx_op_call *call);
 
-/* cpu_pointwise.c, cpu_embed.c, cpu_layout.c */
+/* cpu_pointwise.c, cpu_rel_bias.c, cpu_layout.c */
 dfx_status dfx_cpu_act_op(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_act_mul(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_add(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_axpy(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_sinusoid(dfx_cpu *cpu, const dfx_op_call *call);
-dfx_cpu_scratch_need dfx_cpu_embed_scratch(const dfx_op_call *call);
-dfx_status dfx_cpu_embed(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_rel_bias(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_pack(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_unpack(dfx_cpu *cpu, const dfx_op_call *call);

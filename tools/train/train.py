@@ -133,11 +133,12 @@ def make_repeatable(device: torch.device) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--out", type=Path, required=True,
                         help="folder of stages, model and report")
     parser.add_argument("--minutes", type=float,
-                        help="time for the four training stages (default: the recipe's steps)")
+                        help="time for the four training stages, compiling counted, drawing not "
+                             "(default: the recipe's steps)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--smoke", action="store_true",
                         help="a few steps of every stage at tiny sizes, on the CPU")

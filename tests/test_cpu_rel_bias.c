@@ -1,97 +1,16 @@
-/* Embeddings and T5's relative bias: taps of transformers, which are exact, and the bucket
- * boundaries. */
+/* T5's relative bias: taps of transformers, which are exact, and the bucket boundaries. */
 #include "tests/cpu_rig.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/tiny.h"
-
-static dfx_mat rig_ids(rig *r, int64_t n, const int32_t *ids) {
-    int32_t *copy = rig_alloc(r, (size_t)n * sizeof(*copy));
-    for (int64_t i = 0; i < n; i++)
-        copy[i] = ids[i];
-    return (dfx_mat){.ptr = copy, .rows = 1, .cols = n, .ld = n, .dtype = DFX_DTYPE_I32};
-}
-
-static dfx_mat golden_ids(rig *r, const char *file, const char *name, int64_t n) {
-    const float *values = rig_golden(r, file, name, (size_t)n);
-    int32_t *ids = rig_alloc(r, (size_t)n * sizeof(*ids));
-    for (int64_t i = 0; i < n; i++)
-        ids[i] = (int32_t)values[i];
-    return rig_ids(r, n, ids);
-}
 
 static dfx_mat tiny_table(rig *r, const char *component, const char *name, int64_t rows,
                           int64_t cols) {
     float *values = rig_alloc(r, (size_t)(rows * cols) * sizeof(*values));
     assert_int_equal(tiny_fill(component, name, values, (size_t)(rows * cols)), DFX_OK);
     return rig_weight(r, DFX_DTYPE_BF16, rows, cols, values);
-}
-
-static void embed_equals_t5(void **state) {
-    rig *r = *state;
-    dfx_op_call call = {.kind = DFX_OP_EMBED};
-    call.m[DFX_EMBED_TABLE] = tiny_table(r, "t5_small_vocab", "shared.weight", 128, 64);
-    call.m[DFX_EMBED_IDS] = golden_ids(r, "t5", "pad.in.ids", 48);
-    call.m[0] = rig_poison(r, 48, 64, 68);
-    rig_run(r, &call);
-    rig_same(&call.m[0], rig_golden(r, "t5", "pad.mid.embed", 48 * 64), 0);
-}
-
-/* Three sequences of 77 with the same positions: one call each. */
-static void embed_with_positions_equals_clip(void **state) {
-    rig *r = *state;
-    const char *component = "clip_small_vocab", *stem = "text_model.embeddings";
-    char token[128], position[128];
-    snprintf(token, sizeof(token), "%s.token_embedding.weight", stem);
-    snprintf(position, sizeof(position), "%s.position_embedding.weight", stem);
-    dfx_mat ids = golden_ids(r, "clip", "in.ids", 3 * 77);
-    const float *want = rig_golden(r, "clip", "mid.embeddings", 3 * 77 * 64);
-    for (int i = 0; i < 3; i++) {
-        dfx_op_call call = {.kind = DFX_OP_EMBED};
-        call.m[DFX_EMBED_TABLE] = tiny_table(r, component, token, 128, 64);
-        call.m[DFX_EMBED_IDS] = rig_ids(r, 77, (int32_t *)ids.ptr + i * 77);
-        call.m[DFX_EMBED_POS] = tiny_table(r, component, position, 77, 64);
-        call.m[0] = rig_poison(r, 77, 64, 64);
-        rig_run(r, &call);
-        rig_same(&call.m[0], want + i * 77 * 64, 0);
-    }
-}
-
-static void embed_widens_any_table(void **state) {
-    static const dfx_dtype dtypes[] = {DFX_DTYPE_F32, DFX_DTYPE_F16, DFX_DTYPE_F8_E4M3};
-    static const int32_t ids[] = {0, 6, 3, 6, 1};
-    rig *r = *state;
-    for (size_t i = 0; i < DFX_COUNT(dtypes); i++) {
-        dfx_op_call call = {.kind = DFX_OP_EMBED};
-        call.m[DFX_EMBED_TABLE] = rig_random_weight(r, dtypes[i], 7, 9, 1);
-        call.m[DFX_EMBED_IDS] = rig_ids(r, 5, ids);
-        call.m[DFX_EMBED_POS] = rig_random_weight(r, dtypes[i], 8, 9, 2);
-        call.m[0] = rig_poison(r, 5, 9, 12);
-        float want[5 * 9];
-        for (int t = 0; t < 5; t++)
-            for (int c = 0; c < 9; c++)
-                want[t * 9 + c] = (float)(rig_at(&call.m[DFX_EMBED_TABLE], ids[t], c) +
-                                          rig_at(&call.m[DFX_EMBED_POS], t, c));
-        rig_run(r, &call);
-        rig_same(&call.m[0], want, 0);
-    }
-}
-
-static void embed_of_id_outside_table_fails(void **state) {
-    static const int32_t wrong[] = {-1, 7, INT32_MAX, INT32_MIN};
-    rig *r = *state;
-    for (size_t i = 0; i < DFX_COUNT(wrong); i++) {
-        int32_t ids[] = {2, wrong[i]};
-        dfx_op_call call = {.kind = DFX_OP_EMBED};
-        call.m[DFX_EMBED_TABLE] = rig_random_weight(r, DFX_DTYPE_F32, 7, 9, 1);
-        call.m[DFX_EMBED_IDS] = rig_ids(r, 2, ids);
-        call.m[0] = rig_poison(r, 2, 9, 12);
-        rig_run_fails(r, &call, DFX_E_INTERNAL, "token 1 has id");
-        recorder_clear(&r->log);
-    }
 }
 
 static dfx_op_call rel_bias_call(rig *r, dfx_mat table, int64_t n_tokens, int max_distance) {
@@ -183,10 +102,6 @@ static void rel_bias_of_one_token_is_bucket_0(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        WITH_RIG(embed_equals_t5),
-        WITH_RIG(embed_with_positions_equals_clip),
-        WITH_RIG(embed_widens_any_table),
-        WITH_RIG(embed_of_id_outside_table_fails),
         WITH_RIG(rel_bias_equals_t5_for_every_pair),
         WITH_RIG(rel_bias_equals_t5_far_ahead),
         WITH_RIG(rel_bias_boundaries_of_32_buckets),

@@ -1,0 +1,88 @@
+#include "models/picture.h"
+
+static const struct {
+    const char *stage;
+    int plan_stage;
+} PROGRAMS[DFX_N_PROGRAMS] = {
+    [DFX_PROGRAM_CLIP] = {"text", DFX_PLAN_TEXT},
+    [DFX_PROGRAM_T5] = {"text", DFX_PLAN_TEXT},
+    [DFX_PROGRAM_COND] = {"cond", DFX_PLAN_COND},
+    [DFX_PROGRAM_STEP] = {"denoise", DFX_PLAN_DENOISE},
+    [DFX_PROGRAM_DECODE] = {"decode", DFX_PLAN_DECODE},
+};
+
+int dfx_picture_stage(dfx_program_id id) {
+    return PROGRAMS[id].plan_stage;
+}
+
+int64_t dfx_picture_latents(const dfx_configs *c, int64_t pixels) {
+    return pixels / dfx_vae_factor(&c->vae);
+}
+
+int64_t dfx_picture_tokens(const dfx_configs *c, const dfx_shape *s) {
+    return dfx_picture_latents(c, s->height) / 2 * (dfx_picture_latents(c, s->width) / 2);
+}
+
+dfx_status dfx_picture_build(const dfx_configs *c, const dfx_build_env env[DFX_N_COMPONENTS],
+                             const dfx_shape *s, dfx_program p[DFX_N_PROGRAMS]) {
+    int64_t h = dfx_picture_latents(c, s->height), w = dfx_picture_latents(c, s->width),
+            I = dfx_picture_tokens(c, s);
+    dfx_status status;
+    DFX_TRY_OUT(status, dfx_clip_build(&c->clip, &env[DFX_CLIP], c->clip.n_positions,
+                                       &p[DFX_PROGRAM_CLIP]));
+    DFX_TRY_OUT(status, dfx_t5_build(&c->t5, &env[DFX_T5], s->n_text, &p[DFX_PROGRAM_T5]));
+    DFX_TRY_OUT(status, dfx_flux_build_cond(&c->flux, &env[DFX_TRANSFORMER], s->n_text, s->n_steps,
+                                            &p[DFX_PROGRAM_COND]));
+    DFX_TRY_OUT(status, dfx_flux_build_step(&c->flux, &env[DFX_TRANSFORMER], s->n_text, I,
+                                            &p[DFX_PROGRAM_STEP]));
+    DFX_TRY_OUT(status,
+                dfx_vae_build_decoder(&c->vae, &env[DFX_VAE], h, w, &p[DFX_PROGRAM_DECODE]));
+out:
+    for (int i = 0; status != DFX_OK && i < DFX_N_PROGRAMS; i++)
+        dfx_program_fini(&p[i]);
+    return status;
+}
+
+dfx_status dfx_picture_trace(const dfx_program programs[DFX_N_PROGRAMS], int n_steps,
+                             const dfx_profile *profile, const dfx_sink *sink, dfx_trace *out) {
+    dfx_trace_program list[DFX_N_PROGRAMS];
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        list[i] = (dfx_trace_program){.program = &programs[i],
+                                      .stage = PROGRAMS[i].stage,
+                                      .n_repeats = i == DFX_PROGRAM_STEP ? (uint32_t)n_steps : 1};
+    return dfx_trace_make(list, DFX_N_PROGRAMS, profile, sink, out);
+}
+
+/* Gives out pieces of one block; with base NULL it only counts. */
+typedef struct carver {
+    unsigned char *base;
+    size_t used;
+} carver;
+
+static void *carve(carver *c, int64_t rows, int64_t cols, size_t value_bytes) {
+    void *at = c->base ? c->base + c->used : NULL;
+    c->used += dfx_align_up((size_t)rows * (size_t)cols * value_bytes, DFX_ACT_ALIGN);
+    return at;
+}
+
+size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act_dtype, void *base,
+                         dfx_state *out) {
+    carver c = {.base = base};
+    size_t act = dfx_dtype_bytes(act_dtype);
+    int64_t I = dfx_picture_tokens(f, s), L = s->n_text + I, half = f->flux.head_size / 2;
+    out->clip_x = carve(&c, f->clip.n_positions, f->clip.width, act);
+    out->clip_out = carve(&c, f->clip.n_positions, f->clip.width, act);
+    out->t5_x = carve(&c, s->n_text, f->t5.width, act);
+    out->t5_out = carve(&c, s->n_text, f->t5.width, act);
+    out->sigmas = carve(&c, 1, s->n_steps, sizeof(float));
+    out->dt = carve(&c, 1, s->n_steps, sizeof(float));
+    out->guidance = carve(&c, 1, 1, sizeof(float));
+    out->txt = carve(&c, s->n_text, f->flux.width, act);
+    out->mod = carve(&c, s->n_steps, dfx_flux_mod_cols(&f->flux), act);
+    out->cos = carve(&c, L, half, sizeof(float));
+    out->sin = carve(&c, L, half, sizeof(float));
+    out->x = carve(&c, I, f->flux.in_channels, act);
+    out->v = carve(&c, I, f->flux.out_channels, act);
+    out->rgb = carve(&c, s->width * s->height, 3, act);
+    return c.used;
+}

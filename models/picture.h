@@ -1,0 +1,57 @@
+/* A picture as programs: the five that make one, the state that lives between them, and the planner's view of both. Needs
+ * configurations and names of tensors, no device. */
+#ifndef DFX_MODELS_PICTURE_H
+#define DFX_MODELS_PICTURE_H
+
+#include "models/configs.h"
+#include "offload/plan_trace.h"
+
+typedef enum dfx_program_id {
+    DFX_PROGRAM_CLIP,
+    DFX_PROGRAM_T5,
+    DFX_PROGRAM_COND,
+    DFX_PROGRAM_STEP,
+    DFX_PROGRAM_DECODE,
+    DFX_N_PROGRAMS
+} dfx_program_id;
+
+/* Stages of the plan, in order: CLIP and T5; conditioning; the denoiser, once a step; the decoder. */
+enum { DFX_PLAN_TEXT, DFX_PLAN_COND, DFX_PLAN_DENOISE, DFX_PLAN_DECODE, DFX_N_PLAN_STAGES };
+
+int dfx_picture_stage(dfx_program_id id);
+
+typedef struct dfx_shape {
+    int64_t width, height; /* pixels, multiples of 16 */
+    int64_t n_text;        /* T5 tokens */
+    int n_steps;
+} dfx_shape;
+
+/* Latents of a side, and tokens of the picture. */
+int64_t dfx_picture_latents(const dfx_configs *configs, int64_t pixels);
+int64_t dfx_picture_tokens(const dfx_configs *configs, const dfx_shape *shape);
+
+/* env[component]: what its programs are built from. On failure none is kept. */
+dfx_status dfx_picture_build(const dfx_configs *configs, const dfx_build_env env[DFX_N_COMPONENTS],
+                             const dfx_shape *shape, dfx_program programs[DFX_N_PROGRAMS]);
+
+dfx_status dfx_picture_trace(const dfx_program programs[DFX_N_PROGRAMS], int n_steps,
+                             const dfx_profile *profile, const dfx_sink *sink, dfx_trace *out);
+
+/* Device addresses of the state, by what it is. Shapes: T text tokens, I image tokens, L = T + I, N steps. */
+typedef struct dfx_state {
+    void *clip_x, *clip_out; /* [77, CLIP width] */
+    void *t5_x, *t5_out;     /* [T, T5 width] */
+    float *sigmas, *dt;      /* [1, N] */
+    float *guidance;         /* [1, 1] */
+    void *txt;               /* [T, D] */
+    void *mod;               /* [N, mod_cols] */
+    float *cos, *sin;        /* [L, E/2] */
+    void *x, *v;             /* [I, channels] */
+    void *rgb;               /* [H*W, 3] */
+} dfx_state;
+
+/* Lay the state out from `base` on; NULL only counts. Returns its bytes. */
+size_t dfx_picture_state(const dfx_configs *configs, const dfx_shape *shape, dfx_dtype act_dtype,
+                         void *base, dfx_state *out);
+
+#endif

@@ -1,0 +1,70 @@
+#include "models/picture_plan.h"
+
+#include "offload/executor.h"
+
+/* cuBLASLt's workspace; what a CUDA backend holds beside its context and its quantized rows. */
+enum { PRODUCT_WORKSPACE_BYTES = 32 << 20 };
+
+/* The largest matrix of quantized rows, codes and a scale for each, that a product wants beside its operands. */
+static uint64_t quantized_rows_bytes(const dfx_program p[DFX_N_PROGRAMS]) {
+    uint64_t most = 0;
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        for (uint32_t op = 0; op < p[i].n_ops; op++) {
+            const dfx_op *o = &p[i].ops[op];
+            if (o->kind != DFX_OP_LINEAR || !o->r[DFX_LINEAR_SCALE].buf || o->p.weight_only)
+                continue;
+            const dfx_ref *x = &o->r[DFX_LINEAR_X];
+            uint64_t bytes = (uint64_t)x->rows * ((uint64_t)x->cols + sizeof(float));
+            most = bytes > most ? bytes : most;
+        }
+    return most;
+}
+
+static dfx_status workspace(const dfx_picture_question *q, const dfx_program p[DFX_N_PROGRAMS],
+                            uint64_t *bytes) {
+    *bytes = q->profile->context_bytes + PRODUCT_WORKSPACE_BYTES + quantized_rows_bytes(p);
+    if (!q->backend)
+        return DFX_OK;
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        DFX_TRY(dfx_executor_announce(q->backend, &p[i]));
+    *bytes = q->backend->vt->workspace_bytes(q->backend);
+    return DFX_OK;
+}
+
+static dfx_status make(const dfx_picture_question *q, const dfx_sink *sink, dfx_picture_plan *out) {
+    const dfx_profile *f = q->profile;
+    dfx_state unused;
+    uint64_t workspace_bytes;
+    DFX_TRY(dfx_picture_build(q->configs, q->env, &q->shape, out->programs));
+    DFX_TRY(workspace(q, out->programs, &workspace_bytes));
+    DFX_TRY(dfx_picture_trace(out->programs, q->shape.n_steps, f, sink, &out->trace));
+    out->problem = (dfx_plan_problem){
+        .pages = out->trace.pages,
+        .stages = out->trace.stages,
+        .n_pages = out->trace.n_pages,
+        .n_stages = out->trace.n_stages,
+        .budget_bytes = q->budget_bytes ? q->budget_bytes : f->device_bytes,
+        .workspace_bytes = workspace_bytes,
+        .state_bytes = dfx_picture_state(q->configs, &q->shape, q->env[0].act_dtype, NULL, &unused),
+        .ram_budget_bytes = q->ram_budget_bytes ? q->ram_budget_bytes : f->host_bytes / 4 * 3,
+        .offload = q->offload,
+        .profile = f};
+    return dfx_plan_make(&out->problem, sink, &out->plan);
+}
+
+dfx_status dfx_picture_plan_make(const dfx_picture_question *question, const dfx_sink *sink,
+                                 dfx_picture_plan *out) {
+    *out = (dfx_picture_plan){0};
+    dfx_status status = make(question, sink, out);
+    if (status != DFX_OK)
+        dfx_picture_plan_fini(out);
+    return status;
+}
+
+void dfx_picture_plan_fini(dfx_picture_plan *picture) {
+    dfx_plan_fini(&picture->plan);
+    dfx_trace_fini(&picture->trace);
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        dfx_program_fini(&picture->programs[i]);
+    *picture = (dfx_picture_plan){0};
+}

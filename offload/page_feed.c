@@ -1,0 +1,385 @@
+/* One picture is a list of transfers, in the order of the timetable, and four cursors into it, under one lock:
+ *
+ *   COLD --ask_all--> READING --read_some, verified--> PINNED or STAGED --copy_next--> PLACED --dfx_feed_unpin--> used
+ *              n_asked                          n_read                      n_placed                 (n_ended counts visits)
+ *
+ *   n_placed <= n_read <= n_asked <= n_list
+ *   reader   asks for a page when it has a place to read to: its own of the RAM tier; a staging buffer, free again when
+ *            the page that was in it is placed; on unified memory the place itself, free after `after_visit`. Pages of the
+ *            RAM tier that are there pass without a read.
+ *   copier   takes the next page that is read when `after_visit` has ended. A page that was read to its place passes.
+ *
+ * Staging buffers are used in turn, so the number of staged transfers says which. A failure or dfx_feed_end sets `stop`:
+ * both threads then let go of what they hold and wait for the next picture. Whoever changes a cursor wakes the others;
+ * nobody polls but a pin that can be cancelled.
+ * Every wait ends because the plan cannot wait for itself, which dfx_feed_plan_check has made sure of. */
+#include <string.h>
+#include <time.h>
+
+#include "offload/page_feed_internal.h"
+
+enum { CANCEL_POLL_MS = 50 };
+
+static void *reader_main(void *raw);
+static void *copier_main(void *raw);
+static dfx_status start_threads(dfx_feed *feed);
+
+dfx_status dfx_feed_open(const dfx_feed_options *options, const dfx_sink *sink, dfx_feed **out) {
+    dfx_feed *feed;
+    dfx_status status;
+    DFX_TRY(dfx_new(sink, "page feed", &feed));
+    feed->o = *options;
+    feed->sink = sink;
+    feed->stop = true; /* until a picture begins */
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&feed->lock, NULL);
+    pthread_cond_init(&feed->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    DFX_TRY_OUT(status, dfx_feed_plan_check(feed));
+    DFX_TRY_OUT(status, dfx_feed_memory_init(feed));
+    DFX_TRY_OUT(status, start_threads(feed));
+    *out = feed;
+    return DFX_OK;
+out:
+    dfx_feed_close(feed);
+    return status;
+}
+
+void dfx_feed_close(dfx_feed *feed) {
+    if (!feed)
+        return;
+    pthread_mutex_lock(&feed->lock);
+    feed->stop = feed->closing = true;
+    pthread_cond_broadcast(&feed->changed);
+    pthread_mutex_unlock(&feed->lock);
+    for (int i = 0; i < feed->n_threads; i++)
+        pthread_join(feed->threads[i], NULL);
+    pthread_cond_destroy(&feed->changed);
+    pthread_mutex_destroy(&feed->lock);
+    dfx_feed_memory_fini(feed);
+    dfx_free(feed);
+}
+
+static dfx_status start_threads(dfx_feed *feed) {
+    static void *(*const mains[])(void *) = {reader_main, copier_main};
+    for (size_t i = 0; i < DFX_COUNT(mains); i++) {
+        if (pthread_create(&feed->threads[i], NULL, mains[i], feed) != 0)
+            return dfx_fail(feed->sink, DFX_E_NOFIT,
+                            "could not start the threads that read and copy pages; raise the limit "
+                            "of processes (ulimit -u)");
+        feed->n_threads++;
+    }
+    return DFX_OK;
+}
+
+dfx_status dfx_feed_begin(dfx_feed *feed, uint32_t first_visit) {
+    const dfx_plan *plan = feed->o.plan;
+    if (first_visit > plan->n_visits)
+        return dfx_fail(feed->sink, DFX_E_INTERNAL, "page feed: wanted one of %u visits, found %u",
+                        plan->n_visits, first_visit);
+    dfx_feed_end(feed);
+    pthread_mutex_lock(&feed->lock);
+    feed->n_list = 0;
+    for (uint32_t k = 0; k < plan->n_transfers; k++) {
+        bool wanted = feed->last_visit[k] >= first_visit && !feed->is_made[k];
+        feed->position[k] = wanted ? feed->n_list : UINT32_MAX;
+        if (wanted)
+            feed->list[feed->n_list++] = k;
+    }
+    feed->n_asked = feed->n_read = feed->n_placed = 0;
+    feed->n_staging_asked = feed->n_staging_placed = 0;
+    feed->n_ended = first_visit;
+    feed->status = DFX_OK;
+    feed->stop = false;
+    pthread_cond_broadcast(&feed->changed);
+    pthread_mutex_unlock(&feed->lock);
+    return DFX_OK;
+}
+
+static double now_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Under the lock, which is given up while waiting and while `cancelled` is asked. */
+static dfx_status wait_placed(dfx_feed *feed, uint32_t position, bool (*cancelled)(void *user),
+                              void *user) {
+    while (feed->status == DFX_OK && position >= feed->n_placed) {
+        if (!cancelled) {
+            pthread_cond_wait(&feed->changed, &feed->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&feed->lock);
+        bool cancel = cancelled(user);
+        pthread_mutex_lock(&feed->lock);
+        if (cancel)
+            return DFX_E_CANCELLED;
+        if (feed->status != DFX_OK || position < feed->n_placed)
+            break;
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += CANCEL_POLL_MS * 1000000L;
+        until.tv_sec += until.tv_nsec / 1000000000L;
+        until.tv_nsec %= 1000000000L;
+        pthread_cond_timedwait(&feed->changed, &feed->lock, &until);
+    }
+    return feed->status;
+}
+
+dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *user), void *user,
+                        void **base) {
+    const dfx_plan *plan = feed->o.plan;
+    dfx_status status = DFX_OK;
+    pthread_mutex_lock(&feed->lock);
+    bool in_order = visit < plan->n_visits && visit >= feed->n_ended;
+    if (in_order && (!feed->stop || feed->status != DFX_OK)) {
+        uint32_t position = feed->position[feed->transfer_of[visit]];
+        double began = now_seconds();
+        if (feed->status != DFX_OK)
+            status = feed->status;
+        else if (position != UINT32_MAX) /* else it came in an earlier picture, to stay */
+            status = wait_placed(feed, position, cancelled, user);
+        feed->stats.wait_seconds += now_seconds() - began;
+    } else {
+        status = dfx_fail(feed->sink, DFX_E_INTERNAL,
+                          "page feed: visit %u was pinned out of turn or outside a picture", visit);
+    }
+    pthread_mutex_unlock(&feed->lock);
+    if (status == DFX_OK)
+        *base = (char *)feed->o.arena + plan->visits[visit].off;
+    return status;
+}
+
+void dfx_feed_unpin(dfx_feed *feed, uint32_t visit) {
+    pthread_mutex_lock(&feed->lock);
+    feed->n_ended = visit + 1;
+    pthread_cond_broadcast(&feed->changed);
+    pthread_mutex_unlock(&feed->lock);
+}
+
+void dfx_feed_end(dfx_feed *feed) {
+    pthread_mutex_lock(&feed->lock);
+    feed->stop = true;
+    pthread_cond_broadcast(&feed->changed);
+    while (feed->n_jobs > 0 || feed->copying)
+        pthread_cond_wait(&feed->changed, &feed->lock);
+    feed->status = DFX_OK;
+    pthread_mutex_unlock(&feed->lock);
+}
+
+void dfx_feed_get_stats(const dfx_feed *feed, dfx_feed_stats *out) {
+    dfx_feed *open = (dfx_feed *)feed; /* the lock changes, nothing else */
+    pthread_mutex_lock(&open->lock);
+    *out = feed->stats;
+    pthread_mutex_unlock(&open->lock);
+}
+
+/* From here to the reader: under the lock. */
+
+static void fail(dfx_feed *feed, dfx_status status) {
+    if (feed->status == DFX_OK)
+        feed->status = status;
+    feed->stop = true;
+}
+
+static bool place_is_free(const dfx_feed *feed, const dfx_transfer *transfer) {
+    return transfer->after_visit == DFX_NO_VISIT || transfer->after_visit < feed->n_ended;
+}
+
+static const dfx_transfer *transfer_at(const dfx_feed *feed, uint32_t position) {
+    return &feed->o.plan->transfers[feed->list[position]];
+}
+
+static void *staging_buffer(const dfx_feed *feed, uint64_t nth) {
+    return (char *)feed->staging.ptr + nth % feed->o.plan->n_staging * feed->staging_stride;
+}
+
+/* Is there a place to read the next page to? */
+static bool may_ask(const dfx_feed *feed) {
+    if (feed->stop || feed->n_asked == feed->n_list)
+        return false;
+    const dfx_transfer *transfer = transfer_at(feed, feed->n_asked);
+    uint32_t page_idx = transfer->page_idx;
+    dfx_feed_way way = dfx_feed_way_of(feed, page_idx);
+    if (way == FEED_WAY_RAM && feed->is_loaded[page_idx])
+        return true;
+    if (feed->n_jobs == DFX_DISK_RANGES_MAX)
+        return false;
+    if (dfx_feed_page(feed, page_idx)->codec != DFX_CODEC_RAW &&
+        feed->n_stored_used == FEED_STORED_BUFFERS)
+        return false;
+    if (way == FEED_WAY_STAGED)
+        return feed->n_staging_asked - feed->n_staging_placed < feed->o.plan->n_staging;
+    return way == FEED_WAY_RAM || place_is_free(feed, transfer);
+}
+
+/* Where the bytes of the page shall be, and how much may be written there. */
+static void *reading_place(dfx_feed *feed, const dfx_transfer *transfer, size_t *room) {
+    switch (dfx_feed_way_of(feed, transfer->page_idx)) {
+    case FEED_WAY_RAM:
+        *room = dfx_align_up((size_t)dfx_feed_page(feed, transfer->page_idx)->bytes, FEED_ALIGN);
+        return (char *)feed->ram.ptr + feed->ram_off[transfer->page_idx];
+    case FEED_WAY_STAGED:
+        *room = feed->staging_stride;
+        return staging_buffer(feed, feed->n_staging_asked++);
+    case FEED_WAY_PLACE:
+        break;
+    }
+    *room = (size_t)dfx_feed_page(feed, transfer->page_idx)->bytes; /* others live behind it */
+    return (char *)feed->o.arena + transfer->off;
+}
+
+static dfx_status ask(dfx_feed *feed) {
+    const dfx_transfer *transfer = transfer_at(feed, feed->n_asked);
+    const dfx_packed_page *page = dfx_feed_page(feed, transfer->page_idx);
+    if (dfx_feed_way_of(feed, transfer->page_idx) == FEED_WAY_RAM) {
+        if (feed->is_loaded[transfer->page_idx]) {
+            feed->n_asked++;
+            return DFX_OK;
+        }
+        feed->is_loaded[transfer->page_idx] =
+            true; /* for those that ask later: jobs end in order */
+    }
+    feed_job *job = &feed->jobs[(feed->first_job + feed->n_jobs++) % DFX_DISK_RANGES_MAX];
+    *job = (feed_job){.position = feed->n_asked++, .page_idx = transfer->page_idx};
+    size_t room;
+    job->dst = reading_place(feed, transfer, &room);
+    dfx_disk_range range = {
+        .off = page->off, .dst = job->dst, .bytes = (size_t)page->stored_bytes, .room = room};
+    if (page->codec != DFX_CODEC_RAW) {
+        job->stored = (char *)feed->stored.ptr + feed->next_stored * feed->stored_stride;
+        feed->next_stored = (feed->next_stored + 1) % FEED_STORED_BUFFERS;
+        feed->n_stored_used++;
+        range.dst = job->stored;
+        range.room = feed->stored_stride;
+    }
+    return dfx_disk_submit(feed->disk, &range);
+}
+
+/* All up to the oldest page that is still being read is read. */
+static void set_n_read(dfx_feed *feed) {
+    feed->n_read = feed->n_jobs > 0 ? feed->jobs[feed->first_job].position : feed->n_asked;
+    pthread_cond_broadcast(&feed->changed);
+}
+
+static void ask_all(dfx_feed *feed) {
+    dfx_status status = DFX_OK;
+    while (status == DFX_OK && may_ask(feed))
+        status = ask(feed);
+    if (status != DFX_OK)
+        fail(feed, status);
+    set_n_read(feed);
+}
+
+/* Without the lock: the bytes that came become the page. */
+static dfx_status finish_page(dfx_feed *feed, const feed_job *job) {
+    const dfx_packed_page *page = dfx_feed_page(feed, job->page_idx);
+    if (job->stored)
+        DFX_TRY(dfx_packed_expand(page, feed->sink, job->stored, job->dst, feed->scratch.ptr));
+    if (feed->is_verified[job->page_idx] && feed->o.verify == DFX_VERIFY_FIRST)
+        return DFX_OK;
+    DFX_TRY(dfx_packed_verify(feed->o.packed, page, job->dst, feed->sink));
+    feed->is_verified[job->page_idx] = true;
+    return DFX_OK;
+}
+
+/* The lock is given up while reading. The jobs are the reader's own; others only look whether there are any. */
+static void read_some(dfx_feed *feed) {
+    uint32_t n_done;
+    pthread_mutex_unlock(&feed->lock);
+    dfx_status status = dfx_disk_step(feed->disk, &n_done);
+    pthread_mutex_lock(&feed->lock);
+    feed->stats.io = dfx_disk_mode(feed->disk);
+    for (uint32_t i = 0; status == DFX_OK && i < n_done && !feed->stop; i++) {
+        feed_job job = feed->jobs[feed->first_job];
+        pthread_mutex_unlock(&feed->lock);
+        status = finish_page(feed, &job);
+        pthread_mutex_lock(&feed->lock);
+        if (status != DFX_OK)
+            break;
+        feed->stats.read_bytes += dfx_feed_page(feed, job.page_idx)->stored_bytes;
+        feed->n_stored_used -= job.stored != NULL;
+        feed->first_job = (feed->first_job + 1) % DFX_DISK_RANGES_MAX;
+        feed->n_jobs--;
+        set_n_read(feed);
+    }
+    if (status != DFX_OK)
+        fail(feed, status);
+}
+
+/* The picture has ended early: nothing may write to memory when this returns, and no page half read counts as loaded. */
+static void drop_jobs(dfx_feed *feed) {
+    pthread_mutex_unlock(&feed->lock);
+    dfx_disk_drain(feed->disk);
+    pthread_mutex_lock(&feed->lock);
+    for (uint32_t i = 0; i < feed->n_jobs; i++)
+        feed->is_loaded[feed->jobs[(feed->first_job + i) % DFX_DISK_RANGES_MAX].page_idx] = false;
+    feed->n_jobs = feed->n_stored_used = 0;
+    pthread_cond_broadcast(&feed->changed);
+}
+
+static void *reader_main(void *raw) {
+    dfx_feed *feed = raw;
+    pthread_mutex_lock(&feed->lock);
+    while (!feed->closing || feed->n_jobs > 0) {
+        if (may_ask(feed))
+            ask_all(feed);
+        if (feed->n_jobs == 0)
+            pthread_cond_wait(&feed->changed, &feed->lock);
+        else if (feed->stop)
+            drop_jobs(feed);
+        else
+            read_some(feed);
+    }
+    pthread_mutex_unlock(&feed->lock);
+    return NULL;
+}
+
+static bool may_copy(const dfx_feed *feed) {
+    return !feed->stop && feed->n_placed < feed->n_read &&
+           place_is_free(feed, transfer_at(feed, feed->n_placed));
+}
+
+/* The lock is given up while copying. */
+static void copy_next(dfx_feed *feed) {
+    const dfx_transfer *transfer = transfer_at(feed, feed->n_placed);
+    dfx_backend *be = feed->o.backend;
+    size_t bytes = (size_t)dfx_feed_page(feed, transfer->page_idx)->bytes;
+    dfx_feed_way way = dfx_feed_way_of(feed, transfer->page_idx);
+    if (way != FEED_WAY_PLACE) {
+        const char *src = way == FEED_WAY_STAGED
+                              ? staging_buffer(feed, feed->n_staging_placed)
+                              : (char *)feed->ram.ptr + feed->ram_off[transfer->page_idx];
+        feed->copying = true;
+        pthread_mutex_unlock(&feed->lock);
+        dfx_status status =
+            be->vt->copy_page(be, (char *)feed->o.arena + transfer->off, src, bytes);
+        pthread_mutex_lock(&feed->lock);
+        feed->copying = false;
+        pthread_cond_broadcast(&feed->changed);
+        if (status != DFX_OK) {
+            fail(feed, status);
+            return;
+        }
+        feed->stats.copied_bytes += bytes;
+        feed->n_staging_placed += way == FEED_WAY_STAGED;
+    }
+    feed->is_made[feed->list[feed->n_placed++]] = transfer->once;
+    pthread_cond_broadcast(&feed->changed);
+}
+
+static void *copier_main(void *raw) {
+    dfx_feed *feed = raw;
+    pthread_mutex_lock(&feed->lock);
+    while (!feed->closing) {
+        if (may_copy(feed))
+            copy_next(feed);
+        else
+            pthread_cond_wait(&feed->changed, &feed->lock);
+    }
+    pthread_mutex_unlock(&feed->lock);
+    return NULL;
+}

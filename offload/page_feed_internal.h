@@ -1,0 +1,82 @@
+/* What the two files of the feed share: page_feed.c plays the timetable, page_feed_memory.c checks the plan and holds the
+ * memory that pages pass through. */
+#ifndef DFX_OFFLOAD_PAGE_FEED_INTERNAL_H
+#define DFX_OFFLOAD_PAGE_FEED_INTERNAL_H
+
+#include <pthread.h>
+
+#include "offload/disk.h"
+#include "offload/page_feed.h"
+
+enum { FEED_ALIGN = DFX_DISK_ALIGN, FEED_STORED_BUFFERS = 2 };
+
+/* How a page comes to its place. */
+typedef enum dfx_feed_way { FEED_WAY_RAM, FEED_WAY_STAGED, FEED_WAY_PLACE } dfx_feed_way;
+
+/* A page that is being read. */
+typedef struct feed_job {
+    uint32_t position; /* in the list */
+    uint32_t page_idx;
+    void *dst;
+    void *stored; /* of a compressed page: what is read, to be expanded to dst; else NULL */
+} feed_job;
+
+struct dfx_feed {
+    dfx_feed_options o;
+    const dfx_sink *sink; /* borrowed */
+
+    /* Of the plan; they do not change after open. Owned. */
+    uint32_t *transfer_of; /* [n_visits]: the transfer that brings what the visit uses */
+    uint32_t *last_visit;  /* [n_transfers]: the last visit that uses what it brings */
+    uint64_t *ram_off;     /* [n_pages] */
+
+    /* Pinned: one block each, so that no more is locked than the plan has booked. */
+    dfx_mem ram, staging;
+    size_t staging_stride;
+    /* For compressed pages: FEED_STORED_BUFFERS places to read to, and scratch. `stored` begins on a border of `stored_mem`. */
+    dfx_mem stored_mem, stored, scratch;
+    size_t stored_stride;
+
+    /* The reader's alone. Owned. */
+    dfx_disk *disk;
+    bool *is_verified; /* [n_pages] */
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    pthread_t threads[2];
+    int n_threads;
+
+    /* Under the lock, all that follows. Arrays owned. */
+    bool stop, closing;
+    bool copying;
+    dfx_status status;  /* of the picture */
+    bool *is_loaded;    /* [n_pages]: in its place of the RAM tier, or on the way there */
+    bool *is_made;      /* [n_transfers]: a permanent page that has come */
+    uint32_t *list;     /* [n_transfers]: those of this picture */
+    uint32_t *position; /* [n_transfers]: in the list, or UINT32_MAX */
+    uint32_t n_list, n_asked, n_read, n_placed, n_ended;
+    uint64_t n_staging_asked, n_staging_placed;
+    feed_job jobs[DFX_DISK_RANGES_MAX]; /* a ring */
+    uint32_t first_job, n_jobs;
+    uint32_t next_stored, n_stored_used;
+    dfx_feed_stats stats;
+};
+
+/* Errors: DFX_E_INTERNAL: a plan that cannot be played with these pages; DFX_E_NOFIT. */
+dfx_status dfx_feed_plan_check(dfx_feed *feed);
+
+/* Memory, and the disk that reads into it. Errors: DFX_E_NOFIT, DFX_E_IO. */
+dfx_status dfx_feed_memory_init(dfx_feed *feed);
+void dfx_feed_memory_fini(dfx_feed *feed); /* after a failed init too */
+
+static inline const dfx_packed_page *dfx_feed_page(const dfx_feed *feed, uint32_t page_idx) {
+    return dfx_packed_page_at(feed->o.packed, feed->o.page_idx[page_idx]);
+}
+
+static inline dfx_feed_way dfx_feed_way_of(const dfx_feed *feed, uint32_t page_idx) {
+    return feed->o.plan->in_ram[page_idx] ? FEED_WAY_RAM
+           : feed->o.unified              ? FEED_WAY_PLACE
+                                          : FEED_WAY_STAGED;
+}
+
+#endif

@@ -1,0 +1,31 @@
+# NVIDIA H200 (sm_90), on PCIe 5.0 x16 with a virtual disk. Link, disk and products are measured.
+name = h200
+unified = no
+has_fp8 = yes
+
+# Pinned to device, from 16 MiB up: 55.2e9. 53.3e9 at 4 MiB and 47.6e9 at 1 MiB give the latency.
+link_bytes_per_s = 55.2e9
+link_latency_s = 3e-6
+
+# io_uring with O_DIRECT and registered buffers: 1.8e9 to 2.2e9.
+disk_bytes_per_s = 2.0e9
+disk_latency_s = 200e-6
+disk_queue_depth = 32
+
+# cuBLASLt at 4608 rows, N 3072 to 21504, K 3072 to 15360: bf16 636e12 to 813e12, int8 1164e12 to 1500e12,
+# fp8 998e12 to 1331e12. The middle of each.
+bf16_flops = 720e12
+int8_flops = 1330e12
+fp8_flops = 1160e12
+# FlashAttention-2 on an H100, which computes as fast: 368e12 to 370e12, measured by others. (Kernels written for this
+# chip alone reach 600e12.)
+attention_flops = 369e12
+
+# 4.8e12 stated, 0.85 of it in kernels that only move.
+memory_bytes_per_s = 4080e9
+launch_s = 2.5e-6
+
+# 143771 MiB as the driver reports it; context and libraries take about 0.6 GiB.
+device_bytes = 150754820096
+context_bytes = 644245094
+host_bytes = 137438953472

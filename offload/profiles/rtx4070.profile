@@ -1,0 +1,30 @@
+# NVIDIA GeForce RTX 4070, 12 GB (sm_89), on PCIe 4.0 x16. Not measured here: rates are stated figures times what
+# kernels are known to reach of them.
+name = rtx4070
+unified = no
+has_fp8 = yes
+
+# PCIe 4.0 x16 moves 31.5e9 in theory; pinned copies reach about 25e9 of it.
+link_bytes_per_s = 25e9
+link_latency_s = 10e-6
+
+# A good PCIe 4.0 x4 NVMe drive: 7e9 stated, 0.9 of it sequential with O_DIRECT.
+disk_bytes_per_s = 6.3e9
+disk_latency_s = 100e-6
+disk_queue_depth = 32
+
+# Stated, dense: bf16 58.3e12, int8 233e12, fp8 116.6e12 (with f32 accumulation). Factors as in rtx4090.profile:
+# 0.95, 0.65, 0.8; attention 0.97 of the bf16 peak.
+bf16_flops = 55e12
+int8_flops = 151e12
+fp8_flops = 93e12
+attention_flops = 57e12
+
+# 504e9 stated, 0.85 of it in kernels that only move.
+memory_bytes_per_s = 428e9
+launch_s = 3e-6
+
+# 12282 MiB as the driver reports it; context and libraries take about half a GiB.
+device_bytes = 12878610432
+context_bytes = 536870912
+host_bytes = 34359738368

@@ -1,0 +1,33 @@
+# NVIDIA GeForce RTX 4090, 24 GB (sm_89), on PCIe 4.0 x16. Not measured here: rates are stated figures times what
+# kernels are known to reach of them.
+name = rtx4090
+unified = no
+has_fp8 = yes
+
+# PCIe 4.0 x16 moves 31.5e9 in theory; pinned copies reach about 25e9 of it.
+link_bytes_per_s = 25e9
+link_latency_s = 10e-6
+
+# A good PCIe 4.0 x4 NVMe drive: 7e9 stated, 0.9 of it sequential with O_DIRECT.
+disk_bytes_per_s = 6.3e9
+disk_latency_s = 100e-6
+disk_queue_depth = 32
+
+# Stated, dense: bf16 165e12, int8 660e12, fp8 330e12 (with f32 accumulation).
+# bf16: measured by others, 150e12 to 165e12 in torch.matmul: 0.95.
+bf16_flops = 157e12
+# int8: 0.65, the middle of what cuBLASLt reaches of its peak on an H200 (0.59 to 0.76).
+int8_flops = 430e12
+# fp8: 0.8; a published 3.51 steps a second of FLUX.1-dev means at least 261e12.
+fp8_flops = 264e12
+# FlashAttention-2, head size 128, no mask: 161e12 to 164e12, measured by others.
+attention_flops = 161e12
+
+# 1008e9 stated, 0.85 of it in kernels that only move.
+memory_bytes_per_s = 857e9
+launch_s = 3e-6
+
+# 24564 MiB as the driver reports it; context and libraries take about half a GiB.
+device_bytes = 25757220864
+context_bytes = 536870912
+host_bytes = 34359738368

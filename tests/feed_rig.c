@@ -1,0 +1,285 @@
+/* See tests/feed_rig.h. The planner here knows one rule: pages that do not stay take the slots in turn, and a place is
+ * free when the last visit that used it has ended. */
+#include "tests/feed_rig.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "offload/builder.h"
+#include "tests/stfile.h"
+
+enum { BLOCK = DFX_DISK_ALIGN, ROW_BYTES = 256 };
+
+uint64_t feed_rig_random(feed_rig *rig, uint64_t below) {
+    rig->random = rig->random * 6364136223846793005u + 1442695040888963407u;
+    return (rig->random >> 33) % below;
+}
+
+static fake_device *device_of(dfx_backend *be) {
+    return (fake_device *)be;
+}
+
+static dfx_status device_pinned_alloc(dfx_backend *be, size_t bytes, const char *tag,
+                                      dfx_mem *out) {
+    dfx_mem block;
+    DFX_TRY(dfx_mem_alloc(device_of(be)->sink, bytes + 2 * BLOCK, tag, &block));
+    uintptr_t aligned = dfx_align_up((uintptr_t)block.ptr + sizeof(block), BLOCK);
+    memcpy((char *)aligned - sizeof(block), &block, sizeof(block));
+    *out = (dfx_mem){(void *)aligned, bytes, DFX_SPACE_PINNED, tag};
+    device_of(be)->pinned_bytes += bytes;
+    return DFX_OK;
+}
+
+static void device_pinned_free(dfx_backend *be, dfx_mem *mem) {
+    dfx_mem block;
+    device_of(be)->pinned_bytes -= mem->bytes;
+    memcpy(&block, (char *)mem->ptr - sizeof(block), sizeof(block));
+    dfx_mem_free(&block);
+    *mem = (dfx_mem){0};
+}
+
+static dfx_status device_copy_page(dfx_backend *be, void *dst, const void *src, size_t bytes) {
+    fake_device *device = device_of(be);
+    if (++device->n_copies == device->copy_fault)
+        return dfx_fail(device->sink, DFX_E_DEVICE, "the device is gone");
+    if (device->copy_delay_us)
+        usleep(device->copy_delay_us);
+    pthread_mutex_lock(&device->lock);
+    if ((char *)dst < device->pinned_to && (char *)dst + bytes > device->pinned_from)
+        device->overwritten = true;
+    pthread_mutex_unlock(&device->lock);
+    memcpy(dst, src, bytes);
+    return DFX_OK;
+}
+
+static const dfx_backend_vtable device_vtable = {.pinned_alloc = device_pinned_alloc,
+                                                 .pinned_free = device_pinned_free,
+                                                 .copy_page = device_copy_page};
+
+/* Noise, which LZ4 leaves alone, or every other byte a zero. */
+static void fill_page(feed_rig *rig, unsigned char *page, size_t bytes, bool compressed) {
+    for (size_t i = 0; i < bytes; i++)
+        page[i] = compressed && i % 2 ? 0 : (unsigned char)feed_rig_random(rig, 256);
+}
+
+/* A checkpoint with one tensor a page: I8 [rows, ROW_BYTES] called p<page>.w. */
+static void write_source(feed_rig *rig, const feed_rig_shape *shape) {
+    char header[FEED_RIG_PAGES_MAX * 100] = "{", *end = header + 1;
+    size_t n_bytes = 0;
+    unsigned char *data = NULL;
+    for (uint32_t p = 0; p < shape->n_pages; p++) {
+        size_t rows = 1 + feed_rig_random(rig, shape->small ? 60 : 12000);
+        size_t bytes = rows * ROW_BYTES;
+        rig->wanted[p] = malloc(bytes);
+        data = realloc(data, n_bytes + bytes);
+        assert_true(rig->wanted[p] && data);
+        fill_page(rig, rig->wanted[p], bytes, shape->compressed >> p & 1);
+        memcpy(data + n_bytes, rig->wanted[p], bytes);
+        end += sprintf(
+            end, "%s\"p%u.w\":{\"dtype\":\"I8\",\"shape\":[%zu,%d],\"data_offsets\":[%zu,%zu]}",
+            p ? "," : "", p, rows, ROW_BYTES, n_bytes, n_bytes + bytes);
+        n_bytes += bytes;
+    }
+    *end = '}';
+    stfile_write(rig->dir, "source", header, data, n_bytes);
+    free(data);
+}
+
+static void write_pages(feed_rig *rig, const feed_rig_shape *shape) {
+    const dfx_sink *sink = &rig->dir->log.sink;
+    char source_path[TMPDIR_PATH];
+    dfx_tensors *set;
+    dfx_builder b;
+    dfx_program program;
+    dfx_pack_report report;
+    write_source(rig, shape);
+    tmpdir_join(rig->dir, "source", source_path);
+    assert_int_equal(dfx_tensors_open_file(source_path, sink, &set), DFX_OK);
+    dfx_builder_init(&b, "step", set, "transformer", DFX_DTYPE_F32, sink);
+    for (uint32_t p = 0; p < shape->n_pages; p++) {
+        char name[16];
+        snprintf(name, sizeof(name), "p%u.w", p);
+        dfx_builder_page(&b, "p%u", p);
+        dfx_weight_ref(&b, "w", dfx_tensors_find(set, name)->shape[0], ROW_BYTES);
+    }
+    assert_int_equal(dfx_builder_finish(&b, &program), DFX_OK);
+    dfx_pack_source source = {.programs = &(const dfx_program *){&program},
+                              .components = (const char *const[]){"transformer"},
+                              .n_programs = 1};
+    dfx_pack_options options = {.quant = DFX_Q_STORED, .compress = true, .n_threads = 1};
+    assert_int_equal(dfx_pack_write(&source, &options, rig->path, sink, &report), DFX_OK);
+    assert_int_equal(dfx_packed_open(rig->path, sink, &rig->packed), DFX_OK);
+    for (uint32_t p = 0; p < shape->n_pages; p++) {
+        rig->page_idx[p] = (uint32_t)dfx_packed_page_of(rig->packed, &program, p);
+        rig->pages[p] = *dfx_packed_page_at(rig->packed, rig->page_idx[p]);
+        bool is_compressed = rig->pages[p].codec != DFX_CODEC_RAW;
+        assert_int_equal(is_compressed, shape->compressed >> p & 1);
+    }
+    dfx_program_fini(&program);
+    dfx_tensors_close(set);
+}
+
+/* Pages in turn, n_repeats times over; those that stay first in the arena, the slots behind them. */
+static void make_plan(feed_rig *rig, const feed_rig_shape *shape) {
+    dfx_plan *plan = &rig->plan;
+    uint64_t places[FEED_RIG_PAGES_MAX], off = 0, slot_bytes = 0, staged_bytes = 0;
+    uint32_t last_of_slot[FEED_RIG_PAGES_MAX], n_streamed = 0;
+    for (uint32_t p = 0; p < shape->n_pages; p++) {
+        rig->resident[p] = rig->permanent[p] = shape->resident >> p & 1;
+        rig->in_ram[p] = shape->in_ram >> p & 1;
+        if (!rig->in_ram[p] && rig->pages[p].bytes > staged_bytes)
+            staged_bytes = rig->pages[p].bytes;
+        if (rig->in_ram[p])
+            plan->host_bytes += rig->pages[p].bytes;
+        places[p] = off;
+        if (rig->resident[p])
+            off += rig->pages[p].bytes;
+        else if (rig->pages[p].bytes > slot_bytes)
+            slot_bytes = rig->pages[p].bytes;
+    }
+    for (uint32_t s = 0; s < shape->n_slots; s++)
+        last_of_slot[s] = DFX_NO_VISIT;
+    for (uint32_t v = 0; v < shape->n_pages * shape->n_repeats; v++) {
+        uint32_t p = v % shape->n_pages, slot = n_streamed % shape->n_slots;
+        uint64_t place = rig->resident[p] ? places[p] : off + slot * slot_bytes;
+        rig->visits[v] = (dfx_visit){.page_idx = p, .off = place};
+        if (rig->resident[p] && v >= shape->n_pages)
+            continue;
+        rig->transfers[plan->n_transfers++] =
+            (dfx_transfer){.page_idx = p,
+                           .after_visit = rig->resident[p] ? DFX_NO_VISIT : last_of_slot[slot],
+                           .for_visit = v,
+                           .once = rig->resident[p],
+                           .off = place};
+        if (!rig->resident[p]) {
+            last_of_slot[slot] = v;
+            n_streamed++;
+        }
+    }
+    plan->visits = rig->visits;
+    plan->transfers = rig->transfers;
+    plan->in_ram = rig->in_ram;
+    plan->permanent = rig->permanent;
+    plan->resident = rig->resident;
+    plan->n_visits = shape->n_pages * shape->n_repeats;
+    plan->n_pages = shape->n_pages;
+    plan->n_slots = shape->n_slots;
+    plan->slot_bytes = slot_bytes;
+    plan->arena_bytes = off + shape->n_slots * slot_bytes;
+    plan->n_staging = shape->unified ? 0 : shape->n_staging;
+    plan->staging_bytes = staged_bytes;
+    plan->host_bytes += plan->n_staging * staged_bytes;
+}
+
+void feed_rig_init(feed_rig *rig, tmpdir *dir, uint64_t seed, const feed_rig_shape *shape) {
+    *rig = (feed_rig){.dir = dir, .random = seed, .n_pages = shape->n_pages};
+    tmpdir_join(dir, "model", rig->path);
+    flaky_init(&rig->flaky);
+    rig->device.backend = (dfx_backend){.vt = &device_vtable, .name = "fake"};
+    rig->device.sink = &dir->log.sink;
+    pthread_mutex_init(&rig->device.lock, NULL);
+    write_pages(rig, shape);
+    make_plan(rig, shape);
+    void *arena = NULL;
+    assert_int_equal(posix_memalign(&arena, BLOCK, rig->plan.arena_bytes + 1), 0);
+    rig->arena = arena;
+    rig->options = (dfx_feed_options){.plan = &rig->plan,
+                                      .packed = rig->packed,
+                                      .page_idx = rig->page_idx,
+                                      .backend = &rig->device.backend,
+                                      .arena = arena,
+                                      .queue_depth = 4,
+                                      .unified = shape->unified,
+                                      .os = &rig->flaky.os};
+}
+
+void feed_rig_fini(feed_rig *rig) {
+    feed_rig_close(rig);
+    assert_int_equal(rig->device.pinned_bytes, 0);
+    assert_false(rig->device.overwritten);
+    pthread_mutex_destroy(&rig->device.lock);
+    dfx_packed_close(rig->packed);
+    for (uint32_t p = 0; p < rig->n_pages; p++)
+        free(rig->wanted[p]);
+    free(rig->arena);
+}
+
+dfx_status feed_rig_open(feed_rig *rig) {
+    memset(rig->arena, 0xab, rig->plan.arena_bytes);
+    return dfx_feed_open(&rig->options, &rig->dir->log.sink, &rig->feed);
+}
+
+void feed_rig_close(feed_rig *rig) {
+    dfx_feed_close(rig->feed);
+    rig->feed = NULL;
+}
+
+static void look(const feed_rig *rig, uint32_t visit, const unsigned char *base) {
+    uint32_t p = rig->visits[visit].page_idx;
+    const unsigned char *wanted = rig->wanted[p];
+    if (memcmp(base, wanted, rig->pages[p].bytes) == 0)
+        return;
+    uint64_t at = 0;
+    while (base[at] == wanted[at])
+        at++;
+    fail_msg("visit %u, page %u, byte %llu: found %02x, wanted %02x", visit, p,
+             (unsigned long long)at, base[at], wanted[at]);
+}
+
+static void watch(feed_rig *rig, void *from, uint64_t bytes) {
+    pthread_mutex_lock(&rig->device.lock);
+    rig->device.pinned_from = from;
+    rig->device.pinned_to = (char *)from + bytes;
+    pthread_mutex_unlock(&rig->device.lock);
+}
+
+dfx_status feed_rig_visits(feed_rig *rig, uint32_t first, uint32_t end) {
+    for (uint32_t v = first; v < end; v++) {
+        void *base;
+        DFX_TRY(dfx_feed_pin(rig->feed, v, NULL, NULL, &base));
+        assert_ptr_equal(base, rig->arena + rig->visits[v].off);
+        watch(rig, base, rig->pages[rig->visits[v].page_idx].bytes);
+        look(rig, v, base);
+        if (feed_rig_random(rig, 3) == 0) {
+            usleep(200); /* computing */
+            look(rig, v, base);
+        }
+        watch(rig, NULL, 0);
+        dfx_feed_unpin(rig->feed, v);
+    }
+    return DFX_OK;
+}
+
+dfx_status feed_rig_picture(feed_rig *rig, uint32_t first) {
+    dfx_status status = dfx_feed_begin(rig->feed, first);
+    if (status == DFX_OK)
+        status = feed_rig_visits(rig, first, rig->plan.n_visits);
+    dfx_feed_end(rig->feed);
+    return status;
+}
+
+uint64_t feed_rig_copied_bytes(const feed_rig *rig, bool first_picture) {
+    uint64_t bytes = 0;
+    for (uint32_t k = 0; k < rig->plan.n_transfers; k++) {
+        const dfx_transfer *t = &rig->transfers[k];
+        bool to_place = rig->options.unified && !rig->in_ram[t->page_idx];
+        if ((first_picture || !t->once) && !to_place)
+            bytes += rig->pages[t->page_idx].bytes;
+    }
+    return bytes;
+}
+
+uint64_t feed_rig_read_bytes(const feed_rig *rig, bool first_picture) {
+    uint64_t bytes = 0;
+    bool is_read[FEED_RIG_PAGES_MAX] = {0};
+    for (uint32_t k = 0; k < rig->plan.n_transfers; k++) {
+        const dfx_transfer *t = &rig->transfers[k];
+        if (rig->in_ram[t->page_idx] ? first_picture && !is_read[t->page_idx]
+                                     : first_picture || !t->once)
+            bytes += rig->pages[t->page_idx].stored_bytes;
+        is_read[t->page_idx] = true;
+    }
+    return bytes;
+}

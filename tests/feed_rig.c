@@ -10,7 +10,7 @@
 #include "offload/builder.h"
 #include "tests/stfile.h"
 
-enum { BLOCK = DFX_DISK_ALIGN, ROW_BYTES = 256 };
+enum { BLOCK = DFX_DISK_ALIGN, COLS = 128, ROW_BYTES = 2 * COLS };
 
 uint64_t feed_rig_random(feed_rig *rig, uint64_t below) {
     rig->random = rig->random * 6364136223846793005u + 1442695040888963407u;
@@ -58,13 +58,15 @@ static const dfx_backend_vtable device_vtable = {.pinned_alloc = device_pinned_a
                                                  .pinned_free = device_pinned_free,
                                                  .copy_page = device_copy_page};
 
-/* Noise, which LZ4 leaves alone, or every other byte a zero. */
+/* BF16, none of it infinite: noise, which LZ4 leaves alone, or every upper byte a zero. */
 static void fill_page(feed_rig *rig, unsigned char *page, size_t bytes, bool compressed) {
-    for (size_t i = 0; i < bytes; i++)
-        page[i] = compressed && i % 2 ? 0 : (unsigned char)feed_rig_random(rig, 256);
+    for (size_t i = 0; i < bytes; i += 2) {
+        page[i] = (unsigned char)feed_rig_random(rig, 256);
+        page[i + 1] = compressed ? 0 : (unsigned char)feed_rig_random(rig, 127);
+    }
 }
 
-/* A checkpoint with one tensor a page: I8 [rows, ROW_BYTES] called p<page>.w. */
+/* A checkpoint with one tensor a page: BF16 [rows, COLS] called p<page>.w.weight. */
 static void write_source(feed_rig *rig, const feed_rig_shape *shape) {
     char header[FEED_RIG_PAGES_MAX * 100] = "{", *end = header + 1;
     size_t n_bytes = 0;
@@ -78,8 +80,9 @@ static void write_source(feed_rig *rig, const feed_rig_shape *shape) {
         fill_page(rig, rig->wanted[p], bytes, shape->compressed >> p & 1);
         memcpy(data + n_bytes, rig->wanted[p], bytes);
         end += sprintf(
-            end, "%s\"p%u.w\":{\"dtype\":\"I8\",\"shape\":[%zu,%d],\"data_offsets\":[%zu,%zu]}",
-            p ? "," : "", p, rows, ROW_BYTES, n_bytes, n_bytes + bytes);
+            end,
+            "%s\"p%u.w.weight\":{\"dtype\":\"BF16\",\"shape\":[%zu,%d],\"data_offsets\":[%zu,%zu]}",
+            p ? "," : "", p, rows, COLS, n_bytes, n_bytes + bytes);
         n_bytes += bytes;
     }
     *end = '}';
@@ -97,12 +100,17 @@ static void write_pages(feed_rig *rig, const feed_rig_shape *shape) {
     write_source(rig, shape);
     tmpdir_join(rig->dir, "source", source_path);
     assert_int_equal(dfx_tensors_open_file(source_path, sink, &set), DFX_OK);
-    dfx_builder_init(&b, "step", set, "transformer", DFX_DTYPE_F32, sink);
+    dfx_build_env env = {.tensors = set, .act_dtype = DFX_DTYPE_F32, .sink = sink};
+    dfx_builder_init(&b, "step", "transformer", &env);
+    dfx_ref x = dfx_extern_buf(&b, "x", 1, COLS, DFX_DTYPE_F32);
     for (uint32_t p = 0; p < shape->n_pages; p++) {
-        char name[16];
-        snprintf(name, sizeof(name), "p%u.w", p);
+        char name[32];
+        snprintf(name, sizeof(name), "p%u.w.weight", p);
         dfx_builder_page(&b, "p%u", p);
-        dfx_weight_ref(&b, "w", dfx_tensors_find(set, name)->shape[0], ROW_BYTES);
+        dfx_linear(&b, &(dfx_linear_spec){.x = x,
+                                          .name = "w",
+                                          .n = dfx_tensors_find(set, name)->shape[0],
+                                          .no_bias = true});
     }
     assert_int_equal(dfx_builder_finish(&b, &program), DFX_OK);
     dfx_pack_source source = {.programs = &(const dfx_program *){&program},

@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tools/progress.h"
 
@@ -81,6 +82,12 @@ static void print_one_line(const char *json) {
         putchar(*json == '\n' || *json == '\r' ? ' ' : *json);
 }
 
+/* Of the whole process, libraries and program text included, as the system counts it. */
+static uint64_t peak_resident_bytes(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+}
+
 void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_image *image) {
     printf("{\"output\": ");
     print_string(name);
@@ -93,8 +100,9 @@ void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_ima
                image->stage_seconds[stage]);
     printf("}, \"wait_seconds\": %.4f, \"read_bytes\": %" PRIu64 ", \"copied_bytes\": %" PRIu64,
            image->wait_seconds, image->read_bytes, image->copied_bytes);
-    printf(", \"peak_device_bytes\": %" PRIu64 ", \"peak_host_bytes\": %" PRIu64 ", \"model\": ",
-           image->peak_device_bytes, dfx_host_peak_bytes());
+    printf(", \"peak_device_bytes\": %" PRIu64 ", \"peak_host_bytes\": %" PRIu64
+           ", \"peak_resident_bytes\": %" PRIu64 ", \"model\": ",
+           image->peak_device_bytes, dfx_host_peak_bytes(), peak_resident_bytes());
     print_string(info->name);
     printf(", \"kind\": ");
     print_string(info->kind);

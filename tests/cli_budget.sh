@@ -1,0 +1,51 @@
+#!/bin/bash
+# What a plan promises and what a run takes, from outside: the budget, the peak, and the memory of the process. $DFX_EDGE is the
+# program; run from the root of the repository.
+[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_budget: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
+edge=$(realpath "$DFX_EDGE")
+model=$PWD/models/scenes
+dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
+trap 'rm -rf "$dir"' EXIT
+cd "$dir" || exit 1
+export XDG_CACHE_HOME=$dir
+faults=0
+
+fault() { echo "cli_budget: $*"; faults=$((faults + 1)); }
+number() { grep -oE "\"$2\": ?[0-9]+" "$1" | head -n 1 | grep -oE '[0-9]+$'; }
+shape=(--size 64x64 --steps 3 --threads 2)
+prompt="a red ball"
+
+"$edge" plan -m "$model" --device cpu "${shape[@]}" --json >plan || { fault "plan failed"; exit 1; }
+least=$(number plan least_budget_bytes)
+all=$(number plan peak_bytes)
+"$edge" -q -m "$model" "${shape[@]}" --seed 3 -o all.png "$prompt" || fault "the run without a budget failed"
+
+# Five budgets from all of it down to the least, each way of streaming: the same file, the planned peak, the planned memory.
+for part in 0 1 2 3 4; do
+    budget=$((least + (all - least) * part / 4))
+    for way in ram nvme auto; do
+        name="$budget bytes, $way"
+        "$edge" plan -m "$model" --device cpu "${shape[@]}" --vram-budget $budget --offload $way --json >plan || fault "$name: no plan"
+        "$edge" -q -m "$model" "${shape[@]}" --vram-budget $budget --offload $way --seed 3 --json -o one.png "$prompt" >run \
+            || { fault "$name: the run failed"; continue; }
+        cmp -s one.png all.png || fault "$name: another picture"
+        peak=$(number run peak_device_bytes)
+        [ "$peak" -le $budget ] || fault "$name: peak $peak"
+        [ "$peak" -eq "$(number plan peak_bytes)" ] || fault "$name: peak $peak, planned $(number plan peak_bytes)"
+        planned=$(($(number plan peak_bytes) + $(number plan host_bytes)))
+        resident=$(number run peak_resident_bytes)
+        [ "$resident" -le $((planned + planned / 50 + (32 << 20))) ] || fault "$name: $resident bytes resident, planned $planned"
+    done
+done
+
+# One byte less than the least is refused before any work, with the owners and the least.
+"$edge" -m "$model" "${shape[@]}" --vram-budget $((least - 1)) -o none.png "$prompt" 2>err
+[ $? -eq 4 ] || fault "below the least: not exit code 4"
+[ ! -e none.png ] || fault "below the least: wrote a picture"
+grep -q -- "--vram-budget $least" err || fault "below the least: does not name it: $(cat err)"
+for owner in workspace state activations; do
+    grep -q "$owner" err || fault "below the least: no owner $owner"
+done
+
+[ $faults -eq 0 ] && echo "cli_budget: ok"
+exit $((faults > 0))

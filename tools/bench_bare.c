@@ -6,10 +6,10 @@
 #include <fcntl.h>
 #include <liburing.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/mem.h"
+#include "tools/bench_sample.h"
 
 enum { ALIGN = 4096 };
 
@@ -21,12 +21,6 @@ typedef struct bare {
     uint64_t next;         /* from what->off */
     uint64_t n_in_flight;
 } bare;
-
-double dfx_bench_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static dfx_status refused(const bare *b, const char *what, int error) {
     return dfx_fail(b->sink, DFX_E_IO,

@@ -18,7 +18,4 @@ typedef struct dfx_bench_bare {
  * one of these; DFX_E_NOFIT; DFX_E_CANCELLED. */
 dfx_status dfx_bench_bare_read(const dfx_bench_bare *what, const dfx_sink *sink, double *seconds);
 
-/* From some moment on. */
-double dfx_bench_seconds(void);
-
 #endif

@@ -4,7 +4,6 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -82,7 +81,6 @@ static dfx_status make_plan(bench *b) {
 
 static dfx_status set_up(bench *b) {
     dfx_bench_io *out = b->out;
-    out->n_runs = b->options->n_runs;
     out->queue_depth =
         b->options->queue_depth ? b->options->queue_depth : (uint32_t)DFX_DISK_DEPTH_DEFAULT;
     out->block_bytes = DFX_DISK_BLOCK_BYTES;
@@ -129,18 +127,6 @@ static dfx_status run_feed(bench *b, double *seconds) {
     return status;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(const double *values, uint32_t n) {
-    double sorted[DFX_BENCH_RUNS_MAX];
-    memcpy(sorted, values, n * sizeof(*values));
-    qsort(sorted, n, sizeof(*sorted), compare);
-    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
-}
-
 /* The kernel's name of the block device under the file. */
 static void find_device(const char *path, char device[DFX_BENCH_DEVICE_BYTES]) {
     struct stat st;
@@ -167,17 +153,15 @@ dfx_status dfx_bench_io_run(const dfx_packed *packed, const dfx_bench_io_options
     DFX_TRY_OUT(status, set_up(&b));
     find_device(dfx_packed_path(packed), out->device);
     DFX_TRY_OUT(status, run_feed(&b, &seconds));
-    for (uint32_t i = 0; i < 2 * out->n_runs; i++) {
+    for (uint32_t i = 0; i < 2 * options->n_runs; i++) {
         bool feed = (i + 1) / 2 % 2; /* bare, feed, feed, bare: neither always follows the other */
         DFX_TRY_OUT(status,
                     feed ? run_feed(&b, &seconds) : dfx_bench_bare_read(&b.bare, sink, &seconds));
         if (feed)
-            out->feed[i / 2] = (double)out->bytes / seconds;
+            dfx_bench_sample_add(&out->feed, (double)out->bytes / seconds);
         else
-            out->bare[i / 2] = (double)b.bare.bytes / seconds;
+            dfx_bench_sample_add(&out->bare, (double)b.bare.bytes / seconds);
     }
-    out->bare_median = median(out->bare, out->n_runs);
-    out->feed_median = median(out->feed, out->n_runs);
     dfx_feed_get_stats(b.feed, &stats);
     out->mode = stats.io;
 out:

@@ -4,8 +4,9 @@
 
 #include "core/sink.h"
 #include "offload/packed.h"
+#include "tools/bench_sample.h"
 
-enum { DFX_BENCH_RUNS_MAX = 99, DFX_BENCH_DEVICE_BYTES = 64 };
+enum { DFX_BENCH_DEVICE_BYTES = 64 };
 
 typedef struct dfx_bench_io_options {
     uint32_t queue_depth; /* 0: the feed's own */
@@ -14,10 +15,9 @@ typedef struct dfx_bench_io_options {
 } dfx_bench_io_options;
 
 typedef struct dfx_bench_io {
-    uint32_t n_pages, n_runs, queue_depth, block_bytes;
-    uint64_t bytes;                                            /* of one run */
-    double bare[DFX_BENCH_RUNS_MAX], feed[DFX_BENCH_RUNS_MAX]; /* bytes a second */
-    double bare_median, feed_median;
+    uint32_t n_pages, queue_depth, block_bytes;
+    uint64_t bytes;                      /* of one run */
+    dfx_bench_sample bare, feed;         /* bytes a second */
     const char *mode;                    /* of the feed: a string literal */
     char device[DFX_BENCH_DEVICE_BYTES]; /* "nvme0n1"; "" where the system does not say */
 } dfx_bench_io;

@@ -86,8 +86,7 @@ static dfx_status check_folder(const char *folder, const dfx_sink *sink, dfx_par
     return status;
 }
 
-static dfx_status check_pages(const dfx_packed *packed, const dfx_parts *of,
-                              const dfx_sink *sink) {
+static dfx_status check_pages(const dfx_packed *packed, const dfx_parts *of, const dfx_sink *sink) {
     const dfx_tensors *sets[DFX_N_COMPONENTS];
     dfx_program programs[DFX_PACK_PROGRAMS] = {0};
     size_t n;

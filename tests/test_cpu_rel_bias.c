@@ -102,10 +102,8 @@ static void rel_bias_of_one_token_is_bucket_0(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        WITH_RIG(rel_bias_equals_t5_for_every_pair),
-        WITH_RIG(rel_bias_equals_t5_far_ahead),
-        WITH_RIG(rel_bias_boundaries_of_32_buckets),
-        WITH_RIG(rel_bias_boundaries_of_8_buckets),
+        WITH_RIG(rel_bias_equals_t5_for_every_pair), WITH_RIG(rel_bias_equals_t5_far_ahead),
+        WITH_RIG(rel_bias_boundaries_of_32_buckets), WITH_RIG(rel_bias_boundaries_of_8_buckets),
         WITH_RIG(rel_bias_of_one_token_is_bucket_0),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -260,9 +260,9 @@ static int64_t upload_tokens(const picture *p, dfx_model *m) {
     assert_int_equal(
         dfx_tok_clip_encode(m->parts.tok_clip, p->c->prompt, bytes, CLIP_TOKENS, &m->sink, &clip),
         DFX_OK);
-    assert_int_equal(
-        dfx_tok_t5_encode(m->parts.tok_t5, p->c->prompt, bytes, (size_t)p->c->n_text, &m->sink, &t5),
-        DFX_OK);
+    assert_int_equal(dfx_tok_t5_encode(m->parts.tok_t5, p->c->prompt, bytes, (size_t)p->c->n_text,
+                                       &m->sink, &t5),
+                     DFX_OK);
     same_ids(&clip, golden_ids(p, "clip_ids", CLIP_TOKENS), CLIP_TOKENS);
     same_ids(&t5, golden_ids(p, "t5_ids", p->c->n_text), p->c->n_text);
     upload_embedded(p, &m->clip_table, true, &clip, CLIP_TOKENS, POOLED, s->clip_x);

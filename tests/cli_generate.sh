@@ -8,6 +8,7 @@ export DFX_MODEL=$root/models/scenes
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
 trap 'chmod -R u+w "$dir"; rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
+export XDG_CACHE_HOME=$dir/cache
 faults=0
 small=(--size 64x64 --steps 1)
 

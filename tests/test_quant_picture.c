@@ -7,21 +7,22 @@
 #include "models/model.h"
 #include "tests/draw_rig.h"
 
-/* Sanitizers make 8-bit products slow, so pictures are smaller than the model's own there. */
+/* Sanitizers make 8-bit products slow, so pictures and texts are smaller than the model's own there. */
 #ifdef DFX_SANITIZED
-enum { SIDE = 64 };
+enum { SIDE = 64, TEXT_LENGTH = 40 };
 #else
-enum { SIDE = 256 };
+enum { SIDE = 256, TEXT_LENGTH = 0 }; /* 0: the model's own */
 #endif
 enum { STEPS = 16 };
 static const double LEAST_DB = 25;
 
 static const dfx_qformat FORMATS[] = {DFX_Q_INT8, DFX_Q_FP8, DFX_Q_INT8WO};
 
+/* In the words that the model knows: of others it makes what a rounding decides. */
 static const char *const CAPTIONS[] = {
-    "a red circle above a blue square",
+    "a small blue cube on the left and a big yellow house on the right, in the desert",
     "a red ball on a green hill under a night sky",
-    "a yellow triangle to the left of a purple circle",
+    "at night, a purple mushroom next to a teal tree, in the snow, with the moon",
 };
 
 static dfx_request request_of(const draw_rig *r, size_t caption) {
@@ -30,6 +31,8 @@ static dfx_request request_of(const draw_rig *r, size_t caption) {
     request.prompt = CAPTIONS[caption];
     request.width = request.height = SIDE;
     request.steps = STEPS;
+    if (TEXT_LENGTH > 0)
+        request.text_length = TEXT_LENGTH;
     request.seed = 40 + caption;
     return request;
 }
@@ -107,7 +110,7 @@ static void quant_pictures_repeat_within_the_least_budget(void **state) {
             r->n_threads = 1 + (int)i;
             draw_open(r, path, least);
             dfx_image image = draw(r, &request);
-            assert_int_equal(image.peak_device_bytes, least);
+            assert_true(image.peak_device_bytes <= least); /* one thread wants less scratch */
             draw_same(&want, &image);
             dfx_image_free(&image);
         }

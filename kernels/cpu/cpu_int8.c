@@ -13,7 +13,7 @@
 
 enum { ROWS = DFX_CPU_INT8_ROWS };
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define ALWAYS_INLINE DFX_CPU_INNERMOST static inline __attribute__((always_inline))
 
 /* `cols` is a constant at every call. */
 ALWAYS_INLINE void multiply_block(const int16_t *x, const int16_t *w, int64_t k, int32_t *sums,
@@ -36,26 +36,25 @@ ALWAYS_INLINE void multiply_all(const int16_t *x, int64_t m, const int16_t *w, i
             multiply_block(x + i * k, w + j * k, k, sums + i * ld + j, ld, cols);
 }
 
-static void multiply_plain(const int16_t *x, int64_t m, const int16_t *w, int64_t n, int64_t k,
-                           int32_t *sums, int64_t ld) {
+DFX_CPU_INNERMOST static void multiply_plain(const int16_t *x, int64_t m, const int16_t *w,
+                                             int64_t n, int64_t k, int32_t *sums, int64_t ld) {
     multiply_all(x, m, w, n, k, sums, ld, 2);
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void multiply_avx2(const int16_t *x, int64_t m,
-                                                          const int16_t *w, int64_t n, int64_t k,
-                                                          int32_t *sums, int64_t ld) {
+DFX_CPU_INNERMOST __attribute__((target("avx2"))) static void multiply_avx2(
+    const int16_t *x, int64_t m, const int16_t *w, int64_t n, int64_t k, int32_t *sums,
+    int64_t ld) {
     multiply_all(x, m, w, n, k, sums, ld, 2);
 }
 
-__attribute__((target("avx512f,avx512bw"))) static void multiply_avx512(const int16_t *x, int64_t m,
-                                                                        const int16_t *w, int64_t n,
-                                                                        int64_t k, int32_t *sums,
-                                                                        int64_t ld) {
+DFX_CPU_INNERMOST __attribute__((target("avx512f,avx512bw"))) static void multiply_avx512(
+    const int16_t *x, int64_t m, const int16_t *w, int64_t n, int64_t k, int32_t *sums,
+    int64_t ld) {
     multiply_all(x, m, w, n, k, sums, ld, 4);
 }
 
-__attribute__((target("avx512f,avx512bw,avx512vnni"))) static void multiply_vnni(
+DFX_CPU_INNERMOST __attribute__((target("avx512f,avx512bw,avx512vnni"))) static void multiply_vnni(
     const int16_t *x, int64_t m, const int16_t *w, int64_t n, int64_t k, int32_t *sums,
     int64_t ld) {
     multiply_all(x, m, w, n, k, sums, ld, 4);

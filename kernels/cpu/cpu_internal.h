@@ -18,6 +18,13 @@
 #define DFX_CPU_CLONES
 #endif
 
+/* On the innermost loops of products: a sanitized build optimizes them and leaves them unchecked, or its tests take minutes. */
+#ifdef DFX_SANITIZED
+#define DFX_CPU_INNERMOST __attribute__((no_sanitize("address", "undefined"), optimize("O3")))
+#else
+#define DFX_CPU_INNERMOST
+#endif
+
 enum { DFX_LANES = 16 };
 
 static inline int64_t dfx_cpu_ceil_div(int64_t a, int64_t b) {

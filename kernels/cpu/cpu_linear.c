@@ -80,11 +80,9 @@ static void run_tile(void *ctx, int64_t index, int worker) {
 }
 
 /* Four dfx_cpu_dot of one `a`, each with the very sums that dfx_cpu_dot makes. */
-#ifdef DFX_SANITIZED
-__attribute__((no_sanitize("address", "undefined"), optimize("O3")))
-#endif
-DFX_CPU_CLONES static void
-dot_abreast(const float *a, const float *b, int64_t ldb, int64_t n, float out[SKINNY_ABREAST]) {
+DFX_CPU_INNERMOST DFX_CPU_CLONES static void dot_abreast(const float *a, const float *b,
+                                                         int64_t ldb, int64_t n,
+                                                         float out[SKINNY_ABREAST]) {
     float lane[SKINNY_ABREAST][DFX_LANES] = {{0}};
     const float *b0 = b, *b1 = b + ldb, *b2 = b + 2 * ldb, *b3 = b + 3 * ldb;
     int64_t i = 0;

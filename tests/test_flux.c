@@ -345,6 +345,35 @@ static void flux_without_guidance_embedder_ignores_guidance(void **state) {
     dfx_program_fini(&program);
 }
 
+/* Blocks are cut into the parts that move by themselves; weights are named after the block alone. */
+static void flux_step_pages_are_parts_of_blocks(void **state) {
+    static const char *const want[] = {"x_embedder",
+                                       "transformer_blocks.0/attn",
+                                       "transformer_blocks.0/ff",
+                                       "transformer_blocks.0/ff_context",
+                                       "transformer_blocks.1/attn",
+                                       "transformer_blocks.1/ff",
+                                       "transformer_blocks.1/ff_context",
+                                       "single_transformer_blocks.0/in",
+                                       "single_transformer_blocks.0/out",
+                                       "single_transformer_blocks.1/in",
+                                       "single_transformer_blocks.1/out",
+                                       "proj_out"};
+    model_rig *r = *state;
+    flux_run f = begin(r, &CASES[0]);
+    dfx_program p;
+    assert_int_equal(dfx_flux_build_step(&f.config, &f.env, f.Tt, f.Ti, &p), DFX_OK);
+    assert_int_equal(p.n_pages, DFX_COUNT(want));
+    for (size_t i = 0; i < DFX_COUNT(want); i++)
+        assert_string_equal(p.pages[i].name, want[i]);
+    const dfx_page *out = &p.pages[8];
+    assert_int_equal(out->n_weights, 2);
+    assert_string_equal(p.weights[out->first_weight].name,
+                        "single_transformer_blocks.0.proj_out.weight");
+    assert_int_equal(out->bytes, (5 * D * D + D) * 2); /* bf16, both multiples of 64 bytes */
+    dfx_program_fini(&p);
+}
+
 /* config.json of the tiny model with one piece of its text replaced. */
 static void config_is_refused(void **state, const char *old, const char *new_text,
                               const char *words) {
@@ -404,6 +433,7 @@ int main(void) {
         WITH_MRIG(flux_step_moves_latents_by_dt_times_velocity),
         WITH_MRIG(flux_table_of_all_steps_equals_tables_of_one_step),
         WITH_MRIG(flux_without_guidance_embedder_ignores_guidance),
+        WITH_MRIG(flux_step_pages_are_parts_of_blocks),
         IN_TMPDIR(flux_config_of_fill_is_refused),
         IN_TMPDIR(flux_config_with_odd_axes_is_refused),
         IN_TMPDIR(flux_config_of_quantized_folder_is_refused),

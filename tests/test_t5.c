@@ -125,6 +125,21 @@ static void t5_padding_is_attended_to(void **state) {
     fini(&m);
 }
 
+static void t5_pages_are_parts_of_blocks(void **state) {
+    static const char *const want[] = {"encoder.block.0/attn",    "encoder.block.0/wi",
+                                       "encoder.block.0/wo",      "encoder.block.1/attn",
+                                       "encoder.block.1/wi",      "encoder.block.1/wo",
+                                       "encoder.final_layer_norm"};
+    model_rig *r = *state;
+    t5_model m = build(r, SHORT);
+    assert_int_equal(m.program.n_pages, DFX_COUNT(want));
+    for (size_t i = 0; i < DFX_COUNT(want); i++)
+        assert_string_equal(m.program.pages[i].name, want[i]);
+    assert_string_equal(m.program.weights[0].name,
+                        "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight");
+    fini(&m);
+}
+
 static void t5_config_without_gate_is_refused(void **state) {
     tmpdir *dir = *state;
     dfx_t5_config c;
@@ -145,6 +160,7 @@ int main(void) {
         WITH_MRIG(t5_long_padded_prompt_equals_transformers),
         WITH_MRIG(t5_position_bias_equals_transformers),
         WITH_MRIG(t5_padding_is_attended_to),
+        WITH_MRIG(t5_pages_are_parts_of_blocks),
         cmocka_unit_test_setup_teardown(t5_config_without_gate_is_refused, tmpdir_setup,
                                         tmpdir_teardown),
     };

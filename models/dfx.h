@@ -49,7 +49,8 @@ typedef struct dfx_open_options {
     const char *offload;
     /* Number format of a folder that is packed: "auto", "bf16", "int8", "int8wo", "fp8". NULL: auto. */
     const char *quant;
-    bool verify_always; /* check a page's checksum on every read, not only on its first */
+    bool
+        verify_always; /* check a page's checksum on every read, not only on its first; embedding tables at open */
     /* While a folder is packed; both may be NULL. */
     void (*packing)(void *user, uint64_t done_bytes, uint64_t all_bytes);
     bool (*cancelled)(void *user);

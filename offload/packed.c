@@ -152,15 +152,29 @@ uint64_t dfx_packed_source_bytes(const dfx_packed *packed) {
     return is_number ? strtoull(text, NULL, 10) : 0;
 }
 
-dfx_status dfx_packed_verify(const dfx_packed *packed, const dfx_packed_page *page,
-                             const void *bytes, const dfx_sink *sink) {
-    uint64_t found = dfx_xxh3(bytes, page->bytes);
+static dfx_status compare_sums(const dfx_packed *packed, const dfx_packed_page *page,
+                               uint64_t found, const dfx_sink *sink) {
     if (found == page->xxh3)
         return DFX_OK;
     return dfx_fail(sink, DFX_E_FORMAT,
                     "%s: page %s has the checksum %016" PRIx64 ", wanted %016" PRIx64
                     "; the file is damaged, pack it again",
                     dfx_packed_path(packed), page->name, found, page->xxh3);
+}
+
+dfx_status dfx_packed_verify(const dfx_packed *packed, const dfx_packed_page *page,
+                             const void *bytes, const dfx_sink *sink) {
+    return compare_sums(packed, page, dfx_xxh3(bytes, page->bytes), sink);
+}
+
+dfx_status dfx_packed_verify_file(const dfx_packed *packed, const dfx_packed_page *page,
+                                  const dfx_sink *sink) {
+    dfx_file file;
+    uint64_t found;
+    DFX_TRY(dfx_file_open(dfx_packed_path(packed), sink, &file));
+    dfx_status status = dfx_xxh3_file(&file, page->off, page->bytes, sink, &found);
+    dfx_file_close(&file);
+    return status == DFX_OK ? compare_sums(packed, page, found, sink) : status;
 }
 
 /* ---- Does a page lie as a program reads it? ---- */

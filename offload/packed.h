@@ -72,6 +72,9 @@ dfx_status dfx_packed_expand(const dfx_packed_page *page, const dfx_sink *sink, 
 /* Checksum of page->bytes bytes against the file's. Errors: DFX_E_FORMAT: the file is damaged, pack it again. */
 dfx_status dfx_packed_verify(const dfx_packed *packed, const dfx_packed_page *page,
                              const void *bytes, const dfx_sink *sink);
+/* The same of a page that is not compressed, read from the file in pieces. Errors: DFX_E_IO, too. */
+dfx_status dfx_packed_verify_file(const dfx_packed *packed, const dfx_packed_page *page,
+                                  const dfx_sink *sink);
 
 /* ---- writing ---- */
 

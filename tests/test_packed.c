@@ -1,7 +1,9 @@
 /* Reader of packed models: files made by hand, right and wrong. Nothing that a file claims may lead outside it. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/checksum.h"
 #include "offload/builder.h"
@@ -78,6 +80,12 @@ static void packed_made_by_hand_opens(void **state) {
     data[4096 + 127] ^= 1;
     assert_int_equal(dfx_packed_verify(packed, page, data + 4096, &dir->log.sink), DFX_E_FORMAT);
     said_error(&dir->log, "step/p has the checksum");
+
+    assert_int_equal(dfx_packed_verify_file(packed, page, &dir->log.sink), DFX_OK);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "x", 1, (off_t)(page->off + 127)), 1);
+    close(fd);
+    assert_int_equal(dfx_packed_verify_file(packed, page, &dir->log.sink), DFX_E_FORMAT);
     dfx_packed_close(packed);
 }
 

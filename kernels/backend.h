@@ -42,7 +42,8 @@ typedef struct dfx_backend_vtable {
      * is run. Errors: DFX_E_NOFIT (more than can be addressed), DFX_E_DEVICE (an op or dtype it cannot do). */
     dfx_status (*prepare)(dfx_backend *be, const dfx_op_call *call);
 
-    /* Bytes that the backend wants for itself after what was prepared since the last workspace_free. */
+    /* Bytes that the backend takes for itself after what was prepared since the last workspace_free; on a GPU with what the
+     * driver takes for the process. While no other memory of the backend is held. */
     size_t (*workspace_bytes)(const dfx_backend *be);
 
     /* Hold them, so that no run allocates. Errors: DFX_E_NOFIT. */
@@ -52,6 +53,11 @@ typedef struct dfx_backend_vtable {
 
     /* Errors: DFX_E_CANCELLED when the cancel function said so; DFX_E_DEVICE. */
     dfx_status (*run)(dfx_backend *be, const dfx_op_call *call);
+
+    /* `mark`: all ops so far belong to visits up to `visit`. wait_mark: blocks the caller, the feed's copying thread, until
+     * they have ended. Backends that run ops to their end before run returns do nothing. */
+    dfx_status (*mark)(dfx_backend *be, uint32_t visit);
+    dfx_status (*wait_mark)(dfx_backend *be, uint32_t visit);
 
     /* Polled during run; NULL turns it off. */
     void (*set_cancel)(dfx_backend *be, bool (*cancelled)(void *user), void *user);
@@ -73,5 +79,18 @@ typedef struct dfx_cpu_options {
 
 dfx_status dfx_cpu_backend_open(const dfx_cpu_options *options, const dfx_sink *sink,
                                 dfx_backend **out);
+
+/* The CUDA backend (kernels/cuda/, where there is nvcc): activations in BF16, cuBLASLt and own kernels. Ops and uploads are
+ * queued on one stream; nothing waits but download, wait_mark and close.
+ * Errors: DFX_E_DEVICE in one sentence: no driver, driver too old, no such device, libraries missing. */
+typedef struct dfx_cuda_options {
+    int device; /* index */
+} dfx_cuda_options;
+
+dfx_status dfx_cuda_backend_open(const dfx_cuda_options *options, const dfx_sink *sink,
+                                 dfx_backend **out);
+
+/* What the device has free now, bytes. */
+dfx_status dfx_cuda_free_bytes(dfx_backend *be, uint64_t *bytes);
 
 #endif

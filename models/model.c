@@ -17,20 +17,74 @@ void dfx_model_env(const dfx_model *m, dfx_build_env env[DFX_N_COMPONENTS]) {
                                  .sink = &m->sink};
 }
 
-/* What the machine has, less a tenth for others. On the CPU, device memory and pinned memory are both of it. */
-static dfx_status open_backend(dfx_model *m, const dfx_open_options *o) {
-    if (o->device == DFX_DEVICE_CUDA)
-        return dfx_fail(
-            &m->sink, DFX_E_DEVICE,
-            "device cuda: this version of dfx-edge has no CUDA backend yet; use --device cpu");
+/* What the machine has, less a tenth for others. */
+static uint64_t machine_bytes(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page_bytes > 0 ? (uint64_t)pages / 10 * 9 * (uint64_t)page_bytes
+                                       : UINT64_MAX;
+}
+
+/* *device_bytes: what it has for us. On the CPU, device memory and pinned memory are both of the machine. */
+static dfx_status open_cpu(dfx_model *m, const dfx_open_options *o, uint64_t *device_bytes) {
     DFX_TRY(
         dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = o->n_threads}, &m->sink, &m->backend));
-    DFX_TRY(dfx_profile_load("cpu", &m->sink, &m->profile));
-    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    uint64_t machine =
-        pages > 0 && page_bytes > 0 ? (uint64_t)pages / 10 * 9 * (uint64_t)page_bytes : UINT64_MAX;
-    dfx_budget_init(&m->budget, o->vram_budget_bytes ? o->vram_budget_bytes : machine);
-    m->ram_budget_bytes = o->ram_budget_bytes ? o->ram_budget_bytes : machine;
+    *device_bytes = machine_bytes();
+    return dfx_profile_load("cpu", &m->sink, &m->profile);
+}
+
+#ifdef DFX_HAVE_CUDA
+
+/* Of what is free without a budget: left to the display and to others. */
+static const uint64_t MARGIN_BYTES = 512 << 20;
+
+/* Rates of the profile are of one card; the planner compares them with each other, and another card's compare alike. */
+static dfx_status open_cuda(dfx_model *m, const dfx_sink *sink, uint64_t *device_bytes) {
+    uint64_t free_bytes;
+    DFX_TRY(dfx_cuda_backend_open(&(dfx_cuda_options){.device = 0}, sink, &m->backend));
+    m->backend->sink = &m->sink;
+    DFX_TRY(dfx_cuda_free_bytes(m->backend, &free_bytes));
+    DFX_TRY(dfx_profile_load("rtx4090", &m->sink, &m->profile));
+    m->profile.context_bytes = 0; /* the backend measures it */
+    m->profile.device_bytes = free_bytes;
+    *device_bytes = free_bytes > MARGIN_BYTES ? free_bytes - MARGIN_BYTES : free_bytes;
+    return DFX_OK;
+}
+
+/* A device that is not there is no fault when nobody asked for it. */
+static void say_as_detail(void *user, dfx_level level, const char *text) {
+    const dfx_model *m = user;
+    dfx_debug(&m->sink, "%s", text);
+}
+
+static dfx_status open_device(dfx_model *m, const dfx_open_options *o, uint64_t *device_bytes) {
+    if (o->device == DFX_DEVICE_CUDA)
+        return open_cuda(m, &m->sink, device_bytes);
+    dfx_sink quiet = {.say = say_as_detail, .user = m};
+    if (o->device == DFX_DEVICE_AUTO && open_cuda(m, &quiet, device_bytes) == DFX_OK)
+        return DFX_OK;
+    if (m->backend) /* opened, and failed at once */
+        m->backend->vt->close(m->backend);
+    m->backend = NULL;
+    return open_cpu(m, o, device_bytes);
+}
+
+#else
+
+static dfx_status open_device(dfx_model *m, const dfx_open_options *o, uint64_t *device_bytes) {
+    if (o->device == DFX_DEVICE_CUDA)
+        return dfx_fail(&m->sink, DFX_E_DEVICE,
+                        "device cuda: this dfx-edge was built without its CUDA part; build it "
+                        "where nvcc is, or use --device cpu");
+    return open_cpu(m, o, device_bytes);
+}
+
+#endif
+
+static dfx_status open_backend(dfx_model *m, const dfx_open_options *o) {
+    uint64_t device_bytes = 0;
+    DFX_TRY(open_device(m, o, &device_bytes));
+    dfx_budget_init(&m->budget, o->vram_budget_bytes ? o->vram_budget_bytes : device_bytes);
+    m->ram_budget_bytes = o->ram_budget_bytes ? o->ram_budget_bytes : machine_bytes();
     m->verify = o->verify_always ? DFX_VERIFY_ALWAYS : DFX_VERIFY_FIRST;
     return DFX_OK;
 }

@@ -150,6 +150,8 @@ void dfx_session_end(dfx_model *m) {
 /* The executor's pages: visits of the plan, from the run's first one on. */
 typedef struct feed_pages {
     dfx_feed *feed;
+    dfx_backend *backend;
+    dfx_status status; /* of unpinning */
     uint32_t first_visit;
     bool (*cancelled)(void *user);
     void *user;
@@ -160,19 +162,27 @@ static dfx_status pin_visit(void *self, uint32_t region, uint32_t page_idx, void
     return dfx_feed_pin(f->feed, f->first_visit + region, f->cancelled, f->user, base);
 }
 
+/* The feed may think of writing there again only when the backend can tell it how long the ops take. */
 static void unpin_visit(void *self, uint32_t region) {
-    const feed_pages *f = self;
-    dfx_feed_unpin(f->feed, f->first_visit + region);
+    feed_pages *f = self;
+    uint32_t visit = f->first_visit + region;
+    dfx_status status = f->backend->vt->mark(f->backend, visit);
+    if (status == DFX_OK)
+        dfx_feed_unpin(f->feed, visit);
+    else if (f->status == DFX_OK)
+        f->status = status;
 }
 
 dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int step, void *const *externs) {
     dfx_session *ses = &m->session;
     const dfx_plan_stage *stage = &ses->trace.stages[dfx_picture_stage(id)];
     feed_pages f = {.feed = ses->feed,
+                    .backend = m->backend,
                     .first_visit = ses->plan.stage_first_visit[dfx_picture_stage(id)] +
                                    (uint32_t)step * stage->n_regions + ses->first_region[id],
                     .cancelled = m->cancelled,
                     .user = m->cancel_user};
     dfx_page_source pages = {.pin = pin_visit, .unpin = unpin_visit, .self = &f};
-    return dfx_executor_run(&ses->executor, &ses->programs[id], &pages, externs);
+    dfx_status status = dfx_executor_run(&ses->executor, &ses->programs[id], &pages, externs);
+    return status == DFX_OK ? f.status : status;
 }

@@ -9,6 +9,9 @@
  *            RAM tier that are there pass without a read.
  *   copier   takes the next page that is read when `after_visit` has ended. A page that was read to its place passes.
  *
+ * A visit ends twice: unpinned, its ops are queued; when the backend's wait_mark returns, they have run. Both must be
+ * before something is written to its place.
+ *
  * Staging buffers are used in turn, so the number of staged transfers says which. A failure or dfx_feed_end sets `stop`:
  * both threads then let go of what they hold and wait for the next picture. Whoever changes a cursor wakes the others;
  * nobody polls but a pin that can be cancelled.
@@ -23,6 +26,7 @@ enum { CANCEL_POLL_MS = 50 };
 static void *reader_main(void *raw);
 static void *copier_main(void *raw);
 static dfx_status start_threads(dfx_feed *feed);
+static void wait_ops(const dfx_feed *feed);
 
 dfx_status dfx_feed_open(const dfx_feed_options *options, const dfx_sink *sink, dfx_feed **out) {
     dfx_feed *feed;
@@ -56,6 +60,7 @@ void dfx_feed_close(dfx_feed *feed) {
     pthread_mutex_unlock(&feed->lock);
     for (int i = 0; i < feed->n_threads; i++)
         pthread_join(feed->threads[i], NULL);
+    wait_ops(feed);
     pthread_cond_destroy(&feed->changed);
     pthread_mutex_destroy(&feed->lock);
     dfx_feed_memory_fini(feed);
@@ -96,6 +101,14 @@ dfx_status dfx_feed_begin(dfx_feed *feed, uint32_t first_visit) {
     pthread_cond_broadcast(&feed->changed);
     pthread_mutex_unlock(&feed->lock);
     return DFX_OK;
+}
+
+/* Whoever has the arena next may write anywhere at once, so ops of an abandoned picture must have run. A device that
+ * fails now has told so, and fails the next picture too. Executor's thread, which alone changes n_ended. */
+static void wait_ops(const dfx_feed *feed) {
+    dfx_backend *be = feed->o.backend;
+    if (feed->n_ended > 0)
+        be->vt->wait_mark(be, feed->n_ended - 1);
 }
 
 static double now_seconds(void) {
@@ -168,6 +181,7 @@ void dfx_feed_end(dfx_feed *feed) {
         pthread_cond_wait(&feed->changed, &feed->lock);
     feed->status = DFX_OK;
     pthread_mutex_unlock(&feed->lock);
+    wait_ops(feed);
 }
 
 void dfx_feed_get_stats(const dfx_feed *feed, dfx_feed_stats *out) {
@@ -216,6 +230,13 @@ static bool may_ask(const dfx_feed *feed) {
     return way == FEED_WAY_RAM || place_is_free(feed, transfer);
 }
 
+/* The ops that used the place have run. */
+static dfx_status wait_place(const dfx_feed *feed, const dfx_transfer *transfer) {
+    dfx_backend *be = feed->o.backend;
+    return transfer->after_visit == DFX_NO_VISIT ? DFX_OK
+                                                 : be->vt->wait_mark(be, transfer->after_visit);
+}
+
 /* Where the bytes of the page shall be, and how much may be written there. */
 static void *reading_place(dfx_feed *feed, const dfx_transfer *transfer, size_t *room) {
     switch (dfx_feed_way_of(feed, transfer->page_idx)) {
@@ -243,6 +264,8 @@ static dfx_status ask(dfx_feed *feed) {
         feed->is_loaded[transfer->page_idx] =
             true; /* for those that ask later: jobs end in order */
     }
+    if (dfx_feed_way_of(feed, transfer->page_idx) == FEED_WAY_PLACE)
+        DFX_TRY(wait_place(feed, transfer));
     feed_job *job = &feed->jobs[(feed->first_job + feed->n_jobs++) % DFX_DISK_RANGES_MAX];
     *job = (feed_job){.position = feed->n_asked++, .page_idx = transfer->page_idx};
     size_t room;
@@ -355,8 +378,9 @@ static void copy_next(dfx_feed *feed) {
                               : (char *)feed->ram.ptr + feed->ram_off[transfer->page_idx];
         feed->copying = true;
         pthread_mutex_unlock(&feed->lock);
-        dfx_status status =
-            be->vt->copy_page(be, (char *)feed->o.arena + transfer->off, src, bytes);
+        dfx_status status = wait_place(feed, transfer);
+        if (status == DFX_OK)
+            status = be->vt->copy_page(be, (char *)feed->o.arena + transfer->off, src, bytes);
         pthread_mutex_lock(&feed->lock);
         feed->copying = false;
         pthread_cond_broadcast(&feed->changed);

@@ -49,14 +49,27 @@ static dfx_status device_copy_page(dfx_backend *be, void *dst, const void *src, 
     pthread_mutex_lock(&device->lock);
     if ((char *)dst < device->pinned_to && (char *)dst + bytes > device->pinned_from)
         device->overwritten = true;
+    for (uint32_t v = 0; v < FEED_RIG_VISITS_MAX; v++)
+        if ((char *)dst < device->queued_to[v] && (char *)dst + bytes > device->queued_from[v])
+            device->overwritten = true;
     pthread_mutex_unlock(&device->lock);
     memcpy(dst, src, bytes);
     return DFX_OK;
 }
 
+static dfx_status device_wait_mark(dfx_backend *be, uint32_t visit) {
+    fake_device *device = device_of(be);
+    pthread_mutex_lock(&device->lock);
+    for (uint32_t v = 0; v <= visit; v++)
+        device->queued_from[v] = device->queued_to[v] = NULL;
+    pthread_mutex_unlock(&device->lock);
+    return DFX_OK;
+}
+
 static const dfx_backend_vtable device_vtable = {.pinned_alloc = device_pinned_alloc,
                                                  .pinned_free = device_pinned_free,
-                                                 .copy_page = device_copy_page};
+                                                 .copy_page = device_copy_page,
+                                                 .wait_mark = device_wait_mark};
 
 /* BF16, none of it infinite: noise, which LZ4 leaves alone, or every upper byte a zero. */
 static void fill_page(feed_rig *rig, unsigned char *page, size_t bytes, bool compressed) {
@@ -243,6 +256,15 @@ static void watch(feed_rig *rig, void *from, uint64_t bytes) {
     pthread_mutex_unlock(&rig->device.lock);
 }
 
+/* The executor has left the visit; the device has not. */
+static void queue(feed_rig *rig, uint32_t visit, char *place) {
+    watch(rig, NULL, 0);
+    pthread_mutex_lock(&rig->device.lock);
+    rig->device.queued_from[visit] = place;
+    rig->device.queued_to[visit] = place + rig->pages[rig->visits[visit].page_idx].bytes;
+    pthread_mutex_unlock(&rig->device.lock);
+}
+
 dfx_status feed_rig_visits(feed_rig *rig, uint32_t first, uint32_t end) {
     for (uint32_t v = first; v < end; v++) {
         void *base;
@@ -254,7 +276,7 @@ dfx_status feed_rig_visits(feed_rig *rig, uint32_t first, uint32_t end) {
             usleep(200); /* computing */
             look(rig, v, base);
         }
-        watch(rig, NULL, 0);
+        queue(rig, v, base);
         dfx_feed_unpin(rig->feed, v);
     }
     return DFX_OK;

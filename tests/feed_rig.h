@@ -14,7 +14,8 @@
 
 enum { FEED_RIG_PAGES_MAX = 12, FEED_RIG_VISITS_MAX = 256 };
 
-/* A device in host memory. Places are watched: a copy into a pinned one fails the test. */
+/* A device in host memory. Places are watched: a copy fails the test when it goes to a pinned one, or to one whose visit the
+ * device has not ended, which it does as late as it may: in wait_mark. */
 typedef struct fake_device {
     dfx_backend backend;
     const dfx_sink *sink;
@@ -22,7 +23,8 @@ typedef struct fake_device {
     uint32_t n_copies;   /* so far; the copier's thread */
     uint32_t copy_fault; /* this copy, counted from 1, fails; 0: none */
     uint32_t copy_delay_us;
-    char *pinned_from, *pinned_to; /* where a visit is being made; under lock */
+    char *pinned_from, *pinned_to; /* where a visit is being made; under lock, as what follows */
+    char *queued_from[FEED_RIG_VISITS_MAX], *queued_to[FEED_RIG_VISITS_MAX]; /* by visit */
     bool overwritten;
     pthread_mutex_t lock;
 } fake_device;

@@ -217,6 +217,11 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
                     DFX_N_OP_KINDS, (unsigned)call->kind);
 }
 
+/* Ops have ended when run returns. */
+static dfx_status cpu_mark(dfx_backend *be, uint32_t visit) {
+    return DFX_OK;
+}
+
 static void cpu_set_cancel(dfx_backend *be, bool (*cancelled)(void *user), void *user) {
     dfx_pool_set_cancel(cpu_of(be)->pool, cancelled, user);
 }
@@ -235,6 +240,8 @@ static const dfx_backend_vtable cpu_vtable = {
     .workspace_alloc = cpu_workspace_alloc,
     .workspace_free = cpu_workspace_free,
     .run = cpu_run,
+    .mark = cpu_mark,
+    .wait_mark = cpu_mark,
     .set_cancel = cpu_set_cancel,
 };
 

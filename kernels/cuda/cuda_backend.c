@@ -1,0 +1,334 @@
+/* A CUDA device as a backend: memory, copies, marks, and a switch from the kind of an op to its launcher.
+ *
+ * Two streams. Ops, uploads and downloads go to `compute`, in the order of the calls; pages go to `copy`, from the feed's
+ * thread, which waits for each. No event joins the two: a page is in its place before the executor may name it, and its
+ * place is not written to before wait_mark has seen the last op that reads it end.
+ *
+ * The workspace is one block: what the greediest op wants, then what cuBLASLt wants. Ops run one after the other, so all use
+ * it in turn. */
+#include <limits.h>
+
+#include "kernels/cuda/cuda_gemm.h"
+#include "kernels/cuda/cuda_open.h"
+
+enum { PINNED_ALIGN = 4096, PART_ALIGN = 256 };
+
+static dfx_cuda *cuda_of(dfx_backend *be) {
+    return (dfx_cuda *)be;
+}
+
+static void free_workspace(dfx_cuda *cuda) {
+    if (cuda->workspace)
+        cudaFree(cuda->workspace);
+    cuda->workspace = NULL;
+    cuda->workspace_bytes = 0;
+}
+
+static void cuda_close(dfx_backend *be) {
+    if (!be)
+        return;
+    dfx_cuda *cuda = cuda_of(be);
+    dfx_cuda_close_device(cuda);
+    free_workspace(cuda);
+    dfx_free(cuda);
+}
+
+/* Of any thread: the device is a thread's own choice. */
+static dfx_status use_device(const dfx_cuda *cuda) {
+    return dfx_cuda_check(cuda, cudaSetDevice(cuda->device), "choosing the device");
+}
+
+static dfx_status cuda_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
+    void *ptr;
+    DFX_TRY(use_device(cuda_of(be)));
+    cudaError_t error = cudaMalloc(&ptr, bytes ? bytes : 1);
+    if (error == cudaErrorMemoryAllocation) {
+        size_t free_bytes = 0, all_bytes = 0;
+        cudaGetLastError(); /* told here, and not by the next launch */
+        cudaMemGetInfo(&free_bytes, &all_bytes);
+        return dfx_fail(be->sink, DFX_E_NOFIT,
+                        "cuda: %s wants %zu bytes, the device has %zu free of %zu; lower the "
+                        "budget (--vram-budget) or end other programs that use the device",
+                        tag, bytes, free_bytes, all_bytes);
+    }
+    DFX_TRY(dfx_cuda_check(cuda_of(be), error, tag));
+    *out = (dfx_mem){ptr, bytes, DFX_SPACE_DEVICE, tag};
+    return DFX_OK;
+}
+
+static void cuda_free(dfx_backend *be, dfx_mem *mem) {
+    if (mem->ptr)
+        cudaFree(mem->ptr);
+    *mem = (dfx_mem){0};
+}
+
+static dfx_status cuda_pinned_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
+    void *ptr;
+    size_t padded;
+    if (!dfx_add_size(bytes, PINNED_ALIGN, &padded))
+        return dfx_fail(be->sink, DFX_E_NOFIT,
+                        "cuda: %s wants %zu bytes, more than can be addressed", tag, bytes);
+    DFX_TRY(use_device(cuda_of(be)));
+    cudaError_t error = cudaMallocHost(&ptr, padded / PINNED_ALIGN * PINNED_ALIGN);
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return dfx_fail(be->sink, DFX_E_NOFIT,
+                        "cuda: %s wants %zu bytes of pinned memory, which the system does not "
+                        "give; lower the budget (--ram-budget)",
+                        tag, bytes);
+    }
+    DFX_TRY(dfx_cuda_check(cuda_of(be), error, tag));
+    if ((uintptr_t)ptr % PINNED_ALIGN != 0) {
+        cudaFreeHost(ptr);
+        return dfx_fail(be->sink, DFX_E_DEVICE,
+                        "cuda: the driver gave pinned memory at %p, wanted a multiple of %d", ptr,
+                        PINNED_ALIGN);
+    }
+    *out = (dfx_mem){ptr, bytes, DFX_SPACE_PINNED, tag};
+    return DFX_OK;
+}
+
+static void cuda_pinned_free(dfx_backend *be, dfx_mem *mem) {
+    if (mem->ptr)
+        cudaFreeHost(mem->ptr);
+    *mem = (dfx_mem){0};
+}
+
+/* The driver has taken a copy of pageable memory when the call returns, but reads pinned memory later. */
+static dfx_status cuda_upload(dfx_backend *be, void *dst_device, const void *src_host,
+                              size_t bytes) {
+    dfx_cuda *cuda = cuda_of(be);
+    struct cudaPointerAttributes attributes;
+    static const char what[] = "upload";
+    DFX_TRY(dfx_cuda_check(cuda, cudaPointerGetAttributes(&attributes, src_host), what));
+    DFX_TRY(dfx_cuda_check(
+        cuda, cudaMemcpyAsync(dst_device, src_host, bytes, cudaMemcpyHostToDevice, cuda->compute),
+        what));
+    if (attributes.type == cudaMemoryTypeUnregistered)
+        return DFX_OK;
+    return dfx_cuda_check(cuda, cudaStreamSynchronize(cuda->compute), what);
+}
+
+static dfx_status cuda_download(dfx_backend *be, void *dst_host, const void *src_device,
+                                size_t bytes) {
+    dfx_cuda *cuda = cuda_of(be);
+    static const char what[] = "download";
+    DFX_TRY(dfx_cuda_check(
+        cuda, cudaMemcpyAsync(dst_host, src_device, bytes, cudaMemcpyDeviceToHost, cuda->compute),
+        what));
+    return dfx_cuda_check(cuda, cudaStreamSynchronize(cuda->compute), what);
+}
+
+static dfx_status cuda_copy_page(dfx_backend *be, void *dst_device, const void *src_pinned,
+                                 size_t bytes) {
+    dfx_cuda *cuda = cuda_of(be);
+    static const char what[] = "copy of a page";
+    DFX_TRY(use_device(cuda));
+    DFX_TRY(dfx_cuda_check(
+        cuda, cudaMemcpyAsync(dst_device, src_pinned, bytes, cudaMemcpyHostToDevice, cuda->copy),
+        what));
+    return dfx_cuda_check(cuda, cudaStreamSynchronize(cuda->copy), what);
+}
+
+static size_t workspace_of(const dfx_cuda *cuda, const dfx_op_call *call) {
+    switch (call->kind) {
+    case DFX_OP_LINEAR:
+        return dfx_cuda_linear_workspace(cuda, call);
+    case DFX_OP_CONV2D:
+        return dfx_cuda_conv2d_workspace(cuda, call);
+    case DFX_OP_ATTENTION:
+        return dfx_cuda_attention_workspace(cuda, call);
+    case DFX_OP_GROUPNORM:
+        return dfx_cuda_groupnorm_workspace(cuda, call);
+    default: /* the others work in their operands */
+        return 0;
+    }
+}
+
+/* Tables and numbers of the schedule stay in f32. */
+static bool wants_f32(dfx_op_kind kind, int slot) {
+    return (kind == DFX_OP_QKNORM_ROPE && (slot == DFX_QKNORM_COS || slot == DFX_QKNORM_SIN)) ||
+           (kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1);
+}
+
+/* Launchers count rows and strides of one operand in int. */
+static dfx_status check_operands(const dfx_backend *be, const dfx_op_call *call) {
+    const dfx_op_info *info = dfx_op_info_of(call->kind);
+    for (int slot = 0; slot < info->n_slots; slot++) {
+        const dfx_mat *m = &call->m[slot];
+        dfx_dtype wanted = wants_f32(call->kind, slot) ? DFX_DTYPE_F32 : DFX_DTYPE_BF16;
+        bool weight = info->weights >> slot & 1;
+        if (m->rows && !weight && m->dtype != wanted)
+            return dfx_fail(be->sink, DFX_E_DEVICE, "cuda: op %s wants operand %d as %s, it is %s",
+                            info->name, slot, dfx_dtype_name(wanted), dfx_dtype_name(m->dtype));
+        if (m->ld > INT_MAX || m->rows > INT_MAX)
+            return dfx_fail(be->sink, DFX_E_DEVICE,
+                            "cuda: op %s wants rows and strides below 2^31, operand %d has %lld "
+                            "rows of stride %lld",
+                            info->name, slot, (long long)m->rows, (long long)m->ld);
+    }
+    return DFX_OK;
+}
+
+static dfx_status cuda_prepare(dfx_backend *be, const dfx_op_call *call) {
+    dfx_cuda *cuda = cuda_of(be);
+    DFX_TRY(dfx_op_check(call, be->sink));
+    DFX_TRY(check_operands(be, call));
+    if (call->kind == DFX_OP_LINEAR)
+        DFX_TRY(dfx_cuda_linear_prepare(cuda, call));
+    size_t bytes = workspace_of(cuda, call);
+    if (bytes > SIZE_MAX / 2)
+        return dfx_fail(be->sink, DFX_E_NOFIT,
+                        "cuda: scratch of op %s is more than can be addressed",
+                        dfx_op_info_of(call->kind)->name);
+    bytes = bytes ? dfx_align_up(bytes, PART_ALIGN) : PART_ALIGN; /* 0 means nothing prepared */
+    if (bytes > cuda->wanted_bytes)
+        cuda->wanted_bytes = bytes;
+    return DFX_OK;
+}
+
+/* To be allocated. */
+static size_t own_bytes(const dfx_cuda *cuda) {
+    return cuda->wanted_bytes ? cuda->wanted_bytes + dfx_cuda_blas_workspace_bytes(cuda) : 0;
+}
+
+/* Of the budget, which is the whole process's. */
+static size_t cuda_workspace_bytes(const dfx_backend *be) {
+    const dfx_cuda *cuda = (const dfx_cuda *)be;
+    return own_bytes(cuda) + dfx_cuda_context_bytes(&cuda->context);
+}
+
+static dfx_status cuda_workspace_alloc(dfx_backend *be) {
+    dfx_cuda *cuda = cuda_of(be);
+    dfx_mem block = {0};
+    free_workspace(cuda); /* first, so that the two are never held together */
+    DFX_TRY(cuda_alloc(be, own_bytes(cuda), "workspace", &block));
+    cuda->workspace = block.ptr;
+    cuda->workspace_bytes = cuda->wanted_bytes;
+    return DFX_OK;
+}
+
+static void cuda_workspace_free(dfx_backend *be) {
+    dfx_cuda *cuda = cuda_of(be);
+    free_workspace(cuda);
+    cuda->wanted_bytes = 0;
+}
+
+static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
+    switch (call->kind) {
+    case DFX_OP_LINEAR:
+        return dfx_cuda_linear(cuda, call);
+    case DFX_OP_LAYERNORM:
+        return dfx_cuda_layernorm(cuda, call);
+    case DFX_OP_RMSNORM:
+        return dfx_cuda_rmsnorm(cuda, call);
+    case DFX_OP_QKNORM_ROPE:
+        return dfx_cuda_qknorm_rope(cuda, call);
+    case DFX_OP_ATTENTION:
+        return dfx_cuda_attention(cuda, call);
+    case DFX_OP_REL_BIAS:
+        return dfx_cuda_rel_bias(cuda, call);
+    case DFX_OP_ACT:
+        return dfx_cuda_act(cuda, call);
+    case DFX_OP_ACT_MUL:
+        return dfx_cuda_act_mul(cuda, call);
+    case DFX_OP_ADD:
+        return dfx_cuda_add(cuda, call);
+    case DFX_OP_AXPY:
+        return dfx_cuda_axpy(cuda, call);
+    case DFX_OP_SINUSOID:
+        return dfx_cuda_sinusoid(cuda, call);
+    case DFX_OP_CONV2D:
+        return dfx_cuda_conv2d(cuda, call);
+    case DFX_OP_GROUPNORM:
+        return dfx_cuda_groupnorm(cuda, call);
+    case DFX_OP_UNPACK:
+        return dfx_cuda_unpack(cuda, call);
+    case DFX_OP_PACK:
+        return dfx_cuda_pack(cuda, call);
+    case DFX_N_OP_KINDS:
+        break;
+    }
+    return dfx_fail(cuda->base.sink, DFX_E_INTERNAL, "cuda: wanted a kind of op below %d, found %u",
+                    DFX_N_OP_KINDS, (unsigned)call->kind);
+}
+
+static dfx_status cuda_run(dfx_backend *be, const dfx_op_call *call) {
+    dfx_cuda *cuda = cuda_of(be);
+    if (cuda->cancelled && cuda->cancelled(cuda->cancel_user))
+        return DFX_E_CANCELLED;
+    if (!cuda->workspace || workspace_of(cuda, call) > cuda->workspace_bytes)
+        return dfx_fail(be->sink, DFX_E_INTERNAL, "cuda: op %s was run without being prepared",
+                        dfx_op_info_of(call->kind)->name);
+    return launch(cuda, call);
+}
+
+/* A place in the ring that a later visit has taken over says that one's end, which is later still. */
+static dfx_status cuda_mark(dfx_backend *be, uint32_t visit) {
+    dfx_cuda *cuda = cuda_of(be);
+    cudaEvent_t *event = &cuda->marks[visit % DFX_CUDA_MARKS];
+    static const char what[] = "mark of a visit";
+    if (!*event)
+        DFX_TRY(dfx_cuda_check(
+            cuda, cudaEventCreateWithFlags(event, cudaEventBlockingSync | cudaEventDisableTiming),
+            what));
+    return dfx_cuda_check(cuda, cudaEventRecord(*event, cuda->compute), what);
+}
+
+static dfx_status cuda_wait_mark(dfx_backend *be, uint32_t visit) {
+    dfx_cuda *cuda = cuda_of(be);
+    cudaEvent_t event = cuda->marks[visit % DFX_CUDA_MARKS];
+    if (!event) /* no such visit has been made: nothing to wait for */
+        return DFX_OK;
+    DFX_TRY(use_device(cuda));
+    return dfx_cuda_check(cuda, cudaEventSynchronize(event), "ops of a visit");
+}
+
+static void cuda_set_cancel(dfx_backend *be, bool (*cancelled)(void *user), void *user) {
+    dfx_cuda *cuda = cuda_of(be);
+    cuda->cancelled = cancelled;
+    cuda->cancel_user = user;
+}
+
+dfx_status dfx_cuda_free_bytes(dfx_backend *be, uint64_t *bytes) {
+    size_t free_bytes, all_bytes;
+    DFX_TRY(
+        dfx_cuda_check(cuda_of(be), cudaMemGetInfo(&free_bytes, &all_bytes), "asking for memory"));
+    *bytes = free_bytes + dfx_cuda_context_bytes(&cuda_of(be)->context);
+    return DFX_OK;
+}
+
+static const dfx_backend_vtable cuda_vtable = {
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .pinned_alloc = cuda_pinned_alloc,
+    .pinned_free = cuda_pinned_free,
+    .copy_page = cuda_copy_page,
+    .prepare = cuda_prepare,
+    .workspace_bytes = cuda_workspace_bytes,
+    .workspace_alloc = cuda_workspace_alloc,
+    .workspace_free = cuda_workspace_free,
+    .run = cuda_run,
+    .mark = cuda_mark,
+    .wait_mark = cuda_wait_mark,
+    .set_cancel = cuda_set_cancel,
+};
+
+dfx_status dfx_cuda_backend_open(const dfx_cuda_options *options, const dfx_sink *sink,
+                                 dfx_backend **out) {
+    dfx_cuda *cuda;
+    DFX_TRY(dfx_new(sink, "cuda backend", &cuda));
+    cuda->base = (dfx_backend){
+        .vt = &cuda_vtable, .name = "cuda", .act_dtype = DFX_DTYPE_BF16, .sink = sink};
+    cuda->device = options->device;
+    dfx_status status = dfx_cuda_open_device(cuda);
+    if (status != DFX_OK) {
+        cuda_close(&cuda->base);
+        return status;
+    }
+    *out = &cuda->base;
+    return DFX_OK;
+}

@@ -1,0 +1,59 @@
+#include "kernels/cuda/cuda_context.h"
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+#include "core/sink.h"
+
+/* Left to kernels that are yet to be loaded; and all there is without NVML. */
+static const uint64_t LATER_BYTES = 64 << 20, WITHOUT_NVML_BYTES = 768 << 20;
+
+enum { BUS_ID_BYTES = 32 };
+
+typedef struct nvml_memory {
+    unsigned long long total, free, used;
+} nvml_memory;
+
+static bool free_bytes(const dfx_cuda_context *c, uint64_t *bytes) {
+    int (*memory_info)(void *, nvml_memory *) =
+        (int (*)(void *, nvml_memory *))dlsym(c->nvml, "nvmlDeviceGetMemoryInfo");
+    nvml_memory memory;
+    if (!memory_info || memory_info(c->handle, &memory) != 0)
+        return false;
+    *bytes = memory.free;
+    return true;
+}
+
+static bool open_nvml(dfx_cuda_context *c, int device) {
+    char bus_id[BUS_ID_BYTES];
+    int (*init)(void) = (int (*)(void))dlsym(c->nvml, "nvmlInit_v2");
+    int (*by_bus_id)(const char *, void **) =
+        (int (*)(const char *, void **))dlsym(c->nvml, "nvmlDeviceGetHandleByPciBusId_v2");
+    return init && by_bus_id && init() == 0 &&
+           cudaDeviceGetPCIBusId(bus_id, sizeof(bus_id), device) == cudaSuccess &&
+           by_bus_id(bus_id, &c->handle) == 0 && free_bytes(c, &c->free_before);
+}
+
+void dfx_cuda_context_begin(dfx_cuda_context *c, int device, const dfx_sink *sink) {
+    *c = (dfx_cuda_context){.nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)};
+    if (c->nvml && open_nvml(c, device))
+        return;
+    dfx_cuda_context_end(c);
+    dfx_info(sink,
+             "cuda: NVML (libnvidia-ml.so.1) does not answer: %llu MiB of the budget are left to "
+             "the driver",
+             (unsigned long long)(WITHOUT_NVML_BYTES >> 20));
+}
+
+void dfx_cuda_context_end(dfx_cuda_context *c) {
+    if (c->nvml)
+        dlclose(c->nvml);
+    *c = (dfx_cuda_context){0};
+}
+
+uint64_t dfx_cuda_context_bytes(const dfx_cuda_context *c) {
+    uint64_t now;
+    if (!c->nvml || !free_bytes(c, &now))
+        return WITHOUT_NVML_BYTES;
+    return (c->free_before > now ? c->free_before - now : 0) + LATER_BYTES;
+}

@@ -1,0 +1,302 @@
+/* See cuda_gemm.h. Plans are made once for each shape and kept until close: descriptors, layouts and an algorithm under a
+ * fixed cap of workspace, the same whatever a session holds. */
+#include "kernels/cuda/cuda_gemm.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+struct dfx_cuda_blas {
+    void *library; /* stays loaded for the process: it registers itself with the driver */
+    dfx_cuda_lt lt;
+    cublasLtHandle_t handle;
+    dfx_cuda_plan *plans; /* [n_plans], owned */
+    size_t n_plans, cap_plans;
+};
+
+static dfx_status check(const dfx_cuda *cuda, cublasStatus_t status, const char *what) {
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return DFX_OK;
+    return dfx_fail(cuda->base.sink, DFX_E_DEVICE, "cuda: %s: cuBLASLt says: %s", what,
+                    cuda->blas->lt.cublasLtGetStatusString(status));
+}
+
+#define LIBRARY "libcublasLt.so."
+
+/* The loader's own places first, then where the toolkit is installed. Calls and structures that we use are the same in both
+ * versions. */
+static void *load_library(void) {
+    static const char *const names[] = {LIBRARY "13", "/usr/local/cuda/lib64/" LIBRARY "13",
+                                        LIBRARY "12", "/usr/local/cuda/lib64/" LIBRARY "12"};
+    void *library = NULL;
+    for (size_t i = 0; !library && i < DFX_COUNT(names); i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    return library;
+}
+
+static dfx_status find_calls(const dfx_cuda *cuda, dfx_cuda_blas *blas) {
+#define FIND(name)                                                                        \
+    if (!(blas->lt.name = (__typeof__(&name))dlsym(blas->library, #name)))                \
+        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,                                    \
+                        "cuda: " LIBRARY "13 or 12 has no %s; install cuBLAS of CUDA 12 " \
+                        "or 13",                                                          \
+                        #name);
+    DFX_CUDA_LT_CALLS(FIND)
+#undef FIND
+    return DFX_OK;
+}
+
+dfx_status dfx_cuda_blas_open(dfx_cuda *cuda) {
+    dfx_cuda_blas *blas;
+    DFX_TRY(dfx_new(cuda->base.sink, "cuda blas", &blas));
+    cuda->blas = blas;
+    blas->library = load_library();
+    if (!blas->library)
+        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
+                        "cuda: cuBLASLt (" LIBRARY "13 or 12) could not be loaded: %s; install "
+                        "cuBLAS of CUDA 13, or put its folder into LD_LIBRARY_PATH",
+                        dlerror());
+    DFX_TRY(find_calls(cuda, blas));
+    return check(cuda, blas->lt.cublasLtCreate(&blas->handle), "opening cuBLASLt");
+}
+
+static void fini_plan(const dfx_cuda_lt *lt, dfx_cuda_plan *plan) {
+    cublasLtMatrixLayout_t layouts[] = {plan->w, plan->x, plan->y, plan->r};
+    for (size_t i = 0; i < DFX_COUNT(layouts); i++)
+        if (layouts[i])
+            lt->cublasLtMatrixLayoutDestroy(layouts[i]);
+    if (plan->desc)
+        lt->cublasLtMatmulDescDestroy(plan->desc);
+}
+
+void dfx_cuda_blas_close(dfx_cuda *cuda) {
+    dfx_cuda_blas *blas = cuda->blas;
+    if (!blas)
+        return;
+    for (size_t i = 0; i < blas->n_plans; i++)
+        fini_plan(&blas->lt, &blas->plans[i]);
+    if (blas->handle)
+        blas->lt.cublasLtDestroy(blas->handle);
+    dfx_free(blas->plans);
+    dfx_free(blas);
+    cuda->blas = NULL;
+}
+
+/* What NVIDIA advises for each architecture, less where more gains nothing. */
+size_t dfx_cuda_blas_workspace_bytes(const dfx_cuda *cuda) {
+    bool is_large = cuda->sm >= 90 && cuda->sm < 120;
+    return (size_t)(is_large ? 32 : 12) << 20;
+}
+
+/* The greatest power of two, at most 16, at whose multiples every row begins. */
+static int32_t align_of(const void *ptr, int64_t ld, dfx_dtype dtype) {
+    uint64_t bits = (uint64_t)(uintptr_t)ptr | (uint64_t)ld * dfx_dtype_bytes(dtype) | 16;
+    return (int32_t)(bits & -bits);
+}
+
+static dfx_cuda_shape shape_of(const dfx_cuda_product *p) {
+    dfx_cuda_shape shape;
+    memset(&shape, 0, sizeof(shape));
+    shape.m = p->m, shape.n = p->n, shape.k = p->k;
+    shape.ldx = p->ldx, shape.ldw = p->ldw, shape.ldy = p->ldy;
+    shape.in = p->in, shape.out = p->out, shape.act = p->act;
+    shape.w_transposed = p->w_transposed;
+    shape.has_b = p->has_b, shape.has_r = p->has_r;
+    shape.ldr = p->has_r ? p->ldr : p->ldy;
+    shape.align_x = align_of(p->x, p->ldx, p->in);
+    shape.align_w = align_of(p->w, p->ldw, p->in);
+    shape.align_y = align_of(p->y, p->ldy, p->out);
+    shape.align_r = p->has_r ? align_of(p->r, p->ldr, p->out) : shape.align_y;
+    return shape;
+}
+
+static cudaDataType_t type_of(int32_t dtype) {
+    switch (dtype) {
+    case DFX_DTYPE_BF16:
+        return CUDA_R_16BF;
+    case DFX_DTYPE_F8_E4M3:
+        return CUDA_R_8F_E4M3;
+    case DFX_DTYPE_I8:
+        return CUDA_R_8I;
+    case DFX_DTYPE_I32:
+        return CUDA_R_32I;
+    default:
+        return CUDA_R_32F;
+    }
+}
+
+/* cuBLASLt wants to know of a bias before there is one. */
+static const void *const SOME_ADDRESS = (const void *)256;
+
+static dfx_status describe(const dfx_cuda *cuda, dfx_cuda_plan *plan) {
+    const dfx_cuda_lt *lt = &cuda->blas->lt;
+    const dfx_cuda_shape *s = &plan->shape;
+    bool exact = s->in == DFX_DTYPE_I8;
+    cudaDataType_t in = type_of(s->in), out = type_of(s->out);
+    cublasOperation_t w_op = s->w_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t end = s->has_b ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    if (s->act == DFX_ACT_GELU_TANH)
+        end = s->has_b ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    uint64_t m = (uint64_t)s->m, n = (uint64_t)s->n, k = (uint64_t)s->k;
+    static const char what[] = "describing a product";
+#define TRY(expr) DFX_TRY(check(cuda, expr, what))
+    TRY(lt->cublasLtMatmulDescCreate(&plan->desc, exact ? CUBLAS_COMPUTE_32I : CUBLAS_COMPUTE_32F,
+                                     exact ? CUDA_R_32I : CUDA_R_32F));
+    TRY(lt->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_TRANSA, &w_op,
+                                           sizeof(w_op)));
+    TRY(lt->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &end,
+                                           sizeof(end)));
+    if (s->has_b)
+        TRY(lt->cublasLtMatmulDescSetAttribute(plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                               &SOME_ADDRESS, sizeof(SOME_ADDRESS)));
+    TRY(lt->cublasLtMatrixLayoutCreate(&plan->w, in, s->w_transposed ? k : n,
+                                       s->w_transposed ? n : k, s->ldw));
+    TRY(lt->cublasLtMatrixLayoutCreate(&plan->x, in, k, m, s->ldx));
+    TRY(lt->cublasLtMatrixLayoutCreate(&plan->y, out, n, m, s->ldy));
+    TRY(lt->cublasLtMatrixLayoutCreate(&plan->r, out, n, m, s->ldr));
+#undef TRY
+    return DFX_OK;
+}
+
+/* Sums in parts only where the parts are kept and joined in a fixed order. */
+static cublasStatus_t prefer(const dfx_cuda *cuda, const dfx_cuda_shape *s,
+                             cublasLtMatmulPreference_t preference) {
+    const dfx_cuda_lt *lt = &cuda->blas->lt;
+    size_t workspace_bytes = dfx_cuda_blas_workspace_bytes(cuda);
+    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t name;
+        const void *value;
+        size_t bytes;
+    } wishes[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace_bytes, sizeof(workspace_bytes)},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof(reduction)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &s->align_w, sizeof(uint32_t)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &s->align_x, sizeof(uint32_t)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &s->align_r, sizeof(uint32_t)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &s->align_y, sizeof(uint32_t)},
+    };
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+    for (size_t i = 0; i < DFX_COUNT(wishes) && status == CUBLAS_STATUS_SUCCESS; i++)
+        status = lt->cublasLtMatmulPreferenceSetAttribute(preference, wishes[i].name,
+                                                          wishes[i].value, wishes[i].bytes);
+    return status;
+}
+
+/* The best that cuBLASLt guesses, best first; at least one. */
+static dfx_status find_candidates(const dfx_cuda *cuda, const dfx_cuda_plan *plan,
+                                  cublasLtMatmulHeuristicResult_t *candidates, int *n) {
+    const dfx_cuda_lt *lt = &cuda->blas->lt;
+    const dfx_cuda_shape *s = &plan->shape;
+    cublasLtMatmulPreference_t preference;
+    DFX_TRY(check(cuda, lt->cublasLtMatmulPreferenceCreate(&preference), "choosing an algorithm"));
+    cublasStatus_t status = prefer(cuda, s, preference);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = lt->cublasLtMatmulAlgoGetHeuristic(cuda->blas->handle, plan->desc, plan->w,
+                                                    plan->x, plan->r, plan->y, preference,
+                                                    DFX_CUDA_CANDIDATES, candidates, n);
+    lt->cublasLtMatmulPreferenceDestroy(preference);
+    if (status == CUBLAS_STATUS_SUCCESS && *n > 0 && candidates[0].state == CUBLAS_STATUS_SUCCESS)
+        return DFX_OK;
+    return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
+                    "cuda: cuBLASLt has no algorithm for a product of %s, %lld x %lld x %lld, on "
+                    "sm_%d: %s",
+                    dfx_dtype_name((dfx_dtype)s->in), (long long)s->m, (long long)s->n,
+                    (long long)s->k, cuda->sm, lt->cublasLtGetStatusString(status));
+}
+
+static dfx_status add_plan(dfx_cuda *cuda, const dfx_cuda_shape *shape, dfx_cuda_plan **out) {
+    dfx_cuda_blas *blas = cuda->blas;
+    DFX_TRY(dfx_grow(cuda->base.sink, blas->n_plans + 1, sizeof(*blas->plans), "cuda plans",
+                     &blas->cap_plans, (void **)&blas->plans));
+    dfx_cuda_plan *plan = &blas->plans[blas->n_plans];
+    *plan = (dfx_cuda_plan){.shape = *shape};
+    dfx_status status = describe(cuda, plan);
+    if (status != DFX_OK) {
+        fini_plan(&blas->lt, plan);
+        return status;
+    }
+    *out = plan;
+    return DFX_OK;
+}
+
+/* `tune`: by the clock, if that has not been done. */
+static dfx_status plan_of(dfx_cuda *cuda, const dfx_cuda_product *product, bool tune,
+                          dfx_cuda_plan **out) {
+    dfx_cuda_blas *blas = cuda->blas;
+    dfx_cuda_shape shape = shape_of(product);
+    dfx_cuda_plan *plan = NULL;
+    for (size_t i = 0; i < blas->n_plans && !plan; i++)
+        if (memcmp(&blas->plans[i].shape, &shape, sizeof(shape)) == 0)
+            plan = &blas->plans[i];
+    bool is_new = !plan;
+    if (is_new)
+        DFX_TRY(add_plan(cuda, &shape, &plan));
+    if (is_new || (tune && !plan->tuned)) {
+        cublasLtMatmulHeuristicResult_t candidates[DFX_CUDA_CANDIDATES];
+        int n;
+        dfx_status status = find_candidates(cuda, plan, candidates, &n);
+        if (status != DFX_OK) {
+            if (is_new)
+                fini_plan(&blas->lt, plan);
+            return status;
+        }
+        plan->algo = candidates[0].algo;
+        if (tune)
+            dfx_cuda_tune(cuda, plan, candidates, n);
+        plan->tuned = tune;
+        blas->n_plans += is_new;
+    }
+    *out = plan;
+    return DFX_OK;
+}
+
+cublasStatus_t dfx_cuda_plan_launch(dfx_cuda *cuda, dfx_cuda_plan *plan, const dfx_cuda_product *p,
+                                    const cublasLtMatmulAlgo_t *algo, void *workspace) {
+    const dfx_cuda_lt *lt = &cuda->blas->lt;
+    bool exact = p->in == DFX_DTYPE_I8;
+    int32_t alpha_exact = 1, beta_exact = 0;
+    float beta = p->has_r ? 1.0f : 0.0f;
+    if (p->has_b) {
+        cublasStatus_t status = lt->cublasLtMatmulDescSetAttribute(
+            plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->b, sizeof(p->b));
+        if (status != CUBLAS_STATUS_SUCCESS)
+            return status;
+    }
+    return lt->cublasLtMatmul(cuda->blas->handle, plan->desc,
+                              exact ? (const void *)&alpha_exact : &p->alpha, p->w, plan->w, p->x,
+                              plan->x, exact ? (const void *)&beta_exact : &beta,
+                              p->has_r ? p->r : p->y, plan->r, p->y, plan->y, algo, workspace,
+                              dfx_cuda_blas_workspace_bytes(cuda), cuda->compute);
+}
+
+dfx_status dfx_cuda_product_prepare(dfx_cuda *cuda, const dfx_cuda_product *product) {
+    dfx_cuda_plan *plan;
+    return plan_of(cuda, product, true, &plan);
+}
+
+dfx_status dfx_cuda_product_run(dfx_cuda *cuda, const dfx_cuda_product *product) {
+    dfx_cuda_plan *plan;
+    DFX_TRY(plan_of(cuda, product, false, &plan));
+    void *workspace = (char *)cuda->workspace + cuda->workspace_bytes;
+    return check(cuda, dfx_cuda_plan_launch(cuda, plan, product, &plan->algo, workspace),
+                 "a matrix product");
+}
+
+dfx_status dfx_cuda_gemm(dfx_cuda *cuda, bool w_transposed, int64_t m, int64_t n, int64_t k,
+                         float alpha, const void *x, int64_t ldx, const void *w, int64_t ldw,
+                         void *y, int64_t ldy, bool y_f32) {
+    dfx_cuda_product product = {.in = DFX_DTYPE_BF16,
+                                .out = y_f32 ? DFX_DTYPE_F32 : DFX_DTYPE_BF16,
+                                .w_transposed = w_transposed,
+                                .alpha = alpha,
+                                .m = m,
+                                .n = n,
+                                .k = k,
+                                .x = x,
+                                .w = w,
+                                .ldx = ldx,
+                                .ldw = ldw,
+                                .y = y,
+                                .ldy = ldy};
+    return dfx_cuda_product_run(cuda, &product);
+}

@@ -1,0 +1,93 @@
+/* Products by cuBLASLt. The library is loaded when a backend opens, so the program starts without it.
+ *
+ * Bits: a product's algorithm may be chosen by a clock, its result not: only algorithms that give the very bits of the
+ * heuristic's first one are candidates (cuda_tune.c). So the same product gives the same bits in every process on the same
+ * kind of device with the same library, prepared or not. */
+#ifndef DFX_KERNELS_CUDA_GEMM_H
+#define DFX_KERNELS_CUDA_GEMM_H
+
+#include <cublasLt.h>
+
+#include "kernels/cuda/cuda_internal.h"
+
+/* y[m,n] = act(alpha * sum_k x[m,k] w[n,k] + b[n] + r[m,n]), row-major, leading dimensions in values.
+ *   in  BF16, I8 or F8_E4M3: of x and w.   out  of y: BF16 or F32; I32, exact, for I8 alone.
+ * I8 and F8_E4M3: w as [N,K]; N, K and leading dimensions are multiples of 16, addresses too. */
+typedef struct dfx_cuda_product {
+    dfx_dtype in, out;
+    bool w_transposed; /* w is [N,K], else [K,N] */
+    float alpha;       /* 1 for I8 */
+    dfx_act act;       /* NONE, or GELU_TANH without r and with y in BF16 */
+    int64_t m, n, k;
+    const void *x, *w;
+    int64_t ldx, ldw;
+    const void *b,
+        *r; /* BF16, NULL: none; only beside y in BF16. r may be y with the same leading dimension */
+    int64_t ldr;
+    void *y;
+    int64_t ldy;
+    bool has_b, has_r; /* for prepare, which may not know addresses */
+} dfx_cuda_product;
+
+/* Choose the algorithm now, by the clock where that can matter; waits. Addresses count by their alignment, NULL as
+ * aligned. Errors: DFX_E_DEVICE. */
+dfx_status dfx_cuda_product_prepare(dfx_cuda *cuda, const dfx_cuda_product *product);
+
+/* Queue it. One that was not prepared gets the heuristic's first algorithm. */
+dfx_status dfx_cuda_product_run(dfx_cuda *cuda, const dfx_cuda_product *product);
+
+/* What products want of the workspace, behind the ops' part: (char *)workspace + workspace_bytes. */
+size_t dfx_cuda_blas_workspace_bytes(const dfx_cuda *cuda);
+
+/* The rest is shared with cuda_tune.c alone. */
+
+#define DFX_CUDA_LT_CALLS(X)                \
+    X(cublasLtCreate)                       \
+    X(cublasLtDestroy)                      \
+    X(cublasLtGetStatusString)              \
+    X(cublasLtMatmul)                       \
+    X(cublasLtMatmulAlgoGetHeuristic)       \
+    X(cublasLtMatmulDescCreate)             \
+    X(cublasLtMatmulDescDestroy)            \
+    X(cublasLtMatmulDescSetAttribute)       \
+    X(cublasLtMatmulPreferenceCreate)       \
+    X(cublasLtMatmulPreferenceDestroy)      \
+    X(cublasLtMatmulPreferenceSetAttribute) \
+    X(cublasLtMatrixLayoutCreate)           \
+    X(cublasLtMatrixLayoutDestroy)
+
+#define DFX_CUDA_LT_POINTER(name) __typeof__(&name) name;
+typedef struct dfx_cuda_lt {
+    DFX_CUDA_LT_CALLS(DFX_CUDA_LT_POINTER)
+} dfx_cuda_lt;
+#undef DFX_CUDA_LT_POINTER
+
+/* What tells products apart: all but values and addresses. Compared by bytes, so made from zeros. */
+typedef struct dfx_cuda_shape {
+    int64_t m, n, k, ldx, ldw, ldy, ldr;
+    int32_t in, out, w_transposed, act, has_b, has_r;
+    int32_t align_x, align_w, align_y, align_r; /* bytes, at most 16 */
+} dfx_cuda_shape;
+
+/* How cuBLASLt does products of one shape. It counts by columns: its A is w, its B x, its C r or y, its D y. */
+typedef struct dfx_cuda_plan {
+    dfx_cuda_shape shape;
+    cublasLtMatmulDesc_t desc; /* owned, as the layouts */
+    cublasLtMatrixLayout_t w, x, y, r;
+    cublasLtMatmulAlgo_t algo;
+    bool tuned;
+} dfx_cuda_plan;
+
+enum { DFX_CUDA_CANDIDATES = 8 };
+
+/* cuda_gemm.c */
+cublasStatus_t dfx_cuda_plan_launch(dfx_cuda *cuda, dfx_cuda_plan *plan,
+                                    const dfx_cuda_product *product,
+                                    const cublasLtMatmulAlgo_t *algo, void *workspace);
+
+/* Put the fastest of the candidates that give the first one's bits into plan->algo. Where there is no memory for trying, or
+ * too little work for a clock to see, the first one stays. cuda_tune.c */
+void dfx_cuda_tune(dfx_cuda *cuda, dfx_cuda_plan *plan,
+                   const cublasLtMatmulHeuristicResult_t *candidates, int n_candidates);
+
+#endif

@@ -1,0 +1,84 @@
+/* What the files of the CUDA backend share. Devices, streams and cuBLASLt are plain C; a .cu file holds kernels and their
+ * launchers. One op a launcher; launchers never allocate, wait, or use the default stream, so they can be captured.
+ *
+ * Activations are BF16 with 16-byte aligned rows; statistics, softmax, RoPE and sums are f32. Weights have the types that
+ * dfx_to_f32 widens, at any alignment that their type allows (pages begin at 256, tensors at 64 bytes); the launchers handle
+ * BF16 and F32 weights of norms, biases and tables by a type switch, LINEAR also I8 and F8_E4M3 with scales. */
+#ifndef DFX_KERNELS_CUDA_INTERNAL_H
+#define DFX_KERNELS_CUDA_INTERNAL_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dfx_cuda_blas dfx_cuda_blas; /* cuda_gemm.c: handle, algorithms chosen */
+
+enum { DFX_CUDA_MARKS = 4096 };
+
+typedef struct dfx_cuda {
+    dfx_backend base; /* first: a dfx_backend pointer is a dfx_cuda pointer */
+    int device, sm;   /* 90 is sm_90 */
+    int n_multiprocessors;
+    dfx_cuda_context context;
+    cudaStream_t compute, copy;
+    cudaEvent_t
+        marks[DFX_CUDA_MARKS]; /* owned; marks[visit % DFX_CUDA_MARKS], created when first used */
+    void *workspace;           /* owned; device */
+    size_t workspace_bytes;    /* held */
+    size_t wanted_bytes;       /* by what was prepared */
+    dfx_cuda_blas *blas;       /* owned */
+    bool (*cancelled)(void *user);
+    void *cancel_user;
+} dfx_cuda;
+
+/* DFX_E_DEVICE with op, file and CUDA's words unless `error` is cudaSuccess. */
+dfx_status dfx_cuda_check(const dfx_cuda *cuda, cudaError_t error, const char *what);
+
+/* Bytes of workspace that an op wants, and the op. Files: cuda_linear.c + cuda_quant.cu + cuda_epilogue.cu, */
+size_t dfx_cuda_linear_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_linear_prepare(dfx_cuda *cuda,
+                                   const dfx_op_call *call); /* choose an algorithm; may wait */
+dfx_status dfx_cuda_linear(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_blas_open(dfx_cuda *cuda);
+void dfx_cuda_blas_close(dfx_cuda *cuda);
+
+/* y[m, n] = alpha * x W^T (w_transposed: w is [n, k]) or alpha * x W (w is [k, n]), all row-major BF16 with leading dimensions,
+ * f32 accumulation, written as BF16 or F32: what conv and attention of odd head sizes build on. The ops' part of the
+ * workspace is the caller's. */
+dfx_status dfx_cuda_gemm(dfx_cuda *cuda, bool w_transposed, int64_t m, int64_t n, int64_t k,
+                         float alpha, const void *x, int64_t ldx, const void *w, int64_t ldw,
+                         void *y, int64_t ldy, bool y_f32);
+
+/* cuda_conv.cu (im2col strips + dfx_cuda_gemm) */
+size_t dfx_cuda_conv2d_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_conv2d(dfx_cuda *cuda, const dfx_op_call *call);
+
+/* cuda_attention.cu */
+size_t dfx_cuda_attention_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_attention(dfx_cuda *cuda, const dfx_op_call *call);
+
+/* cuda_norm.cu, cuda_rope.cu, cuda_pointwise.cu, cuda_layout.cu */
+size_t dfx_cuda_groupnorm_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_layernorm(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_rmsnorm(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_groupnorm(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_qknorm_rope(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_act(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_act_mul(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_add(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_axpy(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_sinusoid(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_rel_bias(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_pack(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_unpack(dfx_cuda *cuda, const dfx_op_call *call);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,314 @@
+/* LayerNorm and RMSNorm: a row is a block's; GroupNorm: see below.
+ *
+ *     LAYERNORM  y[t,d] = (x[t,d] - mean_t) * rstd_t * mul[d] + add[d]     mul = w or 1 + scale, add = b or shift
+ *     RMSNORM    the same with mean_t = 0 and add = 0
+ *     GROUPNORM  y[p,c] = act((x[p,c] - mean_g) * rstd_g * w[c] + b[c])
+ *
+ * x y [T,D] BF16, may be one; D <= 16384.   Bound: memory, 4*T*D bytes; GroupNorm 6*T*D, since no chip holds a picture
+ * between its statistics and their use.
+ *
+ * The row stays in registers between mean, variance (of the differences: one pass over squares cancels when the mean is
+ * large) and output. Sums join in fixed order, so results are the same bits every time. */
+#include "kernels/cuda/cuda_device.cuh"
+
+enum {
+    ROW_CHUNKS = 4, /* chunks of a thread: four loads in flight, 32 registers of values */
+    ROW_THREADS_MOST = 512,
+    ROW_COLS_MOST = ROW_CHUNKS * ROW_THREADS_MOST * DFX_CHUNK,
+};
+
+typedef struct row_norm {
+    dfx_cuda_view y, x;
+    dfx_cuda_weights mul, add;
+    int n_cols;
+    float eps;
+} row_norm;
+
+static __device__ int col_of(int chunk) {
+    return (chunk * (int)blockDim.x + (int)threadIdx.x) * DFX_CHUNK;
+}
+
+static __device__ float mean_of_row(const float v[ROW_CHUNKS][DFX_CHUNK], int n_cols,
+                                    float *scratch) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int c = 0; c < ROW_CHUNKS; c++)
+#pragma unroll
+        for (int i = 0; i < DFX_CHUNK; i++)
+            sum += v[c][i];
+    return dfx_cuda_block_sum(sum, scratch) / (float)n_cols;
+}
+
+static __device__ float mean_square(const float v[ROW_CHUNKS][DFX_CHUNK], float mean, int n_cols,
+                                    float *scratch) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int c = 0; c < ROW_CHUNKS; c++)
+#pragma unroll
+        for (int i = 0; i < DFX_CHUNK; i++)
+            sum += i < n_cols - col_of(c) ? (v[c][i] - mean) * (v[c][i] - mean) : 0.0f;
+    return dfx_cuda_block_sum(sum, scratch) / (float)n_cols;
+}
+
+/* The 1 of the bounds lets the compiler have the registers that it wants. */
+template <bool CENTERED>
+static __global__ void __launch_bounds__(ROW_THREADS_MOST, 1) normalize_rows(row_norm p) {
+    __shared__ float scratch[ROW_THREADS_MOST / DFX_WARP];
+    int64_t row = blockIdx.x;
+    uint4 words[ROW_CHUNKS];
+    float v[ROW_CHUNKS][DFX_CHUNK];
+#pragma unroll
+    for (int c = 0; c < ROW_CHUNKS; c++)
+        words[c] = dfx_cuda_fetch8(p.x, row, col_of(c), p.n_cols - col_of(c));
+#pragma unroll
+    for (int c = 0; c < ROW_CHUNKS; c++)
+        dfx_cuda_unpack8(v[c], words[c]);
+    float mean = CENTERED ? mean_of_row(v, p.n_cols, scratch) : 0.0f;
+    float rstd = rsqrtf(mean_square(v, mean, p.n_cols, scratch) + p.eps);
+#pragma unroll
+    for (int c = 0; c < ROW_CHUNKS; c++) {
+        int n = p.n_cols - col_of(c);
+        if (n <= 0)
+            break;
+        float mul[DFX_CHUNK], add[DFX_CHUNK];
+        dfx_cuda_load8(mul, p.mul, 0, col_of(c), n);
+        dfx_cuda_load8(add, p.add, 0, col_of(c), n);
+#pragma unroll
+        for (int i = 0; i < DFX_CHUNK; i++)
+            v[c][i] = (v[c][i] - mean) * rstd * mul[i] + add[i];
+        dfx_cuda_store8(p.y, row, col_of(c), n, v[c]);
+    }
+}
+
+/* `mul` and `add` are operands or left out. */
+static dfx_status run_rows(const dfx_cuda *cuda, const dfx_op_call *call, const char *op,
+                           bool centered, const dfx_mat *mul, float mul_base, const dfx_mat *add) {
+    const dfx_mat *y = &call->m[0];
+    if (y->cols > ROW_COLS_MOST)
+        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
+                        "cuda: op %s wants rows of at most %d values, found %lld", op,
+                        ROW_COLS_MOST, (long long)y->cols);
+    row_norm p = {};
+    p.y = dfx_cuda_view_of(y);
+    p.x = dfx_cuda_view_of(&call->m[DFX_NORM_X]);
+    DFX_TRY(dfx_cuda_weights_of(cuda, op, mul, mul_base, &p.mul));
+    DFX_TRY(dfx_cuda_weights_of(cuda, op, add, 0.0f, &p.add));
+    p.n_cols = (int)y->cols;
+    p.eps = call->p.eps;
+    int64_t n_threads = dfx_cuda_ceil_div(y->cols, ROW_CHUNKS * DFX_CHUNK);
+    unsigned block = (unsigned)(dfx_cuda_ceil_div(n_threads, DFX_WARP) * DFX_WARP);
+    if (centered)
+        normalize_rows<true><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
+    else
+        normalize_rows<false><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
+    return dfx_cuda_check(cuda, cudaGetLastError(), op);
+}
+
+extern "C" dfx_status dfx_cuda_layernorm(dfx_cuda *cuda, const dfx_op_call *call) {
+    const dfx_mat *m = call->m;
+    if (m[DFX_NORM_SCALE].ptr)
+        return run_rows(cuda, call, "layernorm", true, &m[DFX_NORM_SCALE], 1.0f,
+                        &m[DFX_NORM_SHIFT]);
+    return run_rows(cuda, call, "layernorm", true, &m[DFX_NORM_W], m[DFX_NORM_W].ptr ? 0.0f : 1.0f,
+                    &m[DFX_NORM_B]);
+}
+
+extern "C" dfx_status dfx_cuda_rmsnorm(dfx_cuda *cuda, const dfx_op_call *call) {
+    dfx_mat none = {};
+    return run_rows(cuda, call, "rmsnorm", false, &call->m[DFX_NORM_W], 0.0f, &none);
+}
+
+/* ---- GroupNorm ----
+ *
+ * 1. Strips of pixels: mean and sum of squared differences of each channel in each strip, x read once. Sums are of
+ *    x - (the channel's value at the strip's first pixel), which takes most of the mean out, so that nothing cancels.
+ * 2. Groups: the strips of a group's channels are joined in double (Chan et al. 1979) into mean, rstd * w and b of each
+ *    channel.
+ * 3. Pixels: the output.
+ * Workspace: mean | mul | add, each [C] f32, then [strips, C] pairs. */
+
+enum {
+    STRIPS_MOST = 1024, /* enough for every multiprocessor several times; 8 KB of pairs a channel */
+    STRIP_PIXELS_LEAST = 64,
+    ABREAST = 8, /* pixels of a thread in flight; step 3 has no more */
+};
+
+typedef struct group_norm {
+    dfx_cuda_view y, x;
+    dfx_cuda_weights w, b;
+    dfx_cuda_tiling tiling;
+    int64_t n_pixels, strip_pixels;
+    int n_strips, n_channels, n_groups;
+    float *mean, *mul, *add; /* [C] */
+    float2 *strips;          /* [n_strips, C]: mean, sum of squared differences */
+    float eps;
+    dfx_act act;
+} group_norm;
+
+static __device__ int64_t pixels_of_strip(const group_norm &p, int strip) {
+    int64_t left = p.n_pixels - strip * p.strip_pixels;
+    return left < p.strip_pixels ? left : p.strip_pixels;
+}
+
+static __device__ void add_differences(float sum[DFX_CHUNK], float square[DFX_CHUNK], uint4 word,
+                                       const float origin[DFX_CHUNK]) {
+    float v[DFX_CHUNK];
+    dfx_cuda_unpack8(v, word);
+#pragma unroll
+    for (int j = 0; j < DFX_CHUNK; j++) {
+        float diff = v[j] - origin[j];
+        sum[j] += diff;
+        square[j] += diff * diff;
+    }
+}
+
+static __global__ void __launch_bounds__(DFX_CUDA_THREADS) sum_strips(group_norm p) {
+    __shared__ float sums[DFX_CHUNK][DFX_CUDA_THREADS], squares[DFX_CHUNK][DFX_CUDA_THREADS];
+    dfx_cuda_place at = dfx_cuda_place_of(p.tiling);
+    int strip = (int)blockIdx.x;
+    int64_t first = strip * p.strip_pixels, n_pixels = pixels_of_strip(p, strip);
+    float origin[DFX_CHUNK], sum[DFX_CHUNK] = {}, square[DFX_CHUNK] = {};
+    if (at.n > 0) {
+        dfx_cuda_load8(origin, p.x, first, at.col, at.n);
+        for (int64_t i = at.lane; i < n_pixels; i += p.tiling.lanes * ABREAST) {
+            uint4 words[ABREAST];
+#pragma unroll
+            for (int k = 0; k < ABREAST; k++)
+                if (i + k * p.tiling.lanes < n_pixels)
+                    words[k] = dfx_cuda_fetch8(p.x, first + i + k * p.tiling.lanes, at.col, at.n);
+#pragma unroll
+            for (int k = 0; k < ABREAST; k++)
+                if (i + k * p.tiling.lanes < n_pixels)
+                    add_differences(sum, square, words[k], origin);
+        }
+    }
+#pragma unroll
+    for (int j = 0; j < DFX_CHUNK; j++) {
+        sums[j][threadIdx.x] = sum[j];
+        squares[j][threadIdx.x] = square[j];
+    }
+    __syncthreads();
+    int64_t col0 = (int64_t)blockIdx.y * p.tiling.chunks * DFX_CHUNK;
+    for (int i = (int)threadIdx.x; i < p.tiling.chunks * DFX_CHUNK; i += (int)blockDim.x) {
+        if (col0 + i >= p.n_channels)
+            break;
+        float total = 0.0f, total_square = 0.0f;
+        for (int lane = 0; lane < p.tiling.lanes; lane++) {
+            int thread = lane * p.tiling.chunks + i / DFX_CHUNK;
+            total += sums[i % DFX_CHUNK][thread];
+            total_square += squares[i % DFX_CHUNK][thread];
+        }
+        float offset = total / (float)n_pixels;
+        float start = dfx_cuda_widen(p.x.ptr[first * p.x.ld + col0 + i]);
+        p.strips[(int64_t)strip * p.n_channels + col0 + i] =
+            make_float2(start + offset, fmaxf(total_square - total * offset, 0.0f));
+    }
+}
+
+static __global__ void __launch_bounds__(DFX_CUDA_THREADS) join_strips(group_norm p) {
+    __shared__ double scratch[DFX_CUDA_THREADS / DFX_WARP];
+    int width = p.n_channels / p.n_groups, channel0 = (int)blockIdx.x * width;
+    int n_pairs = p.n_strips * width;
+    double count = (double)p.n_pixels * width, sum = 0.0, squares = 0.0;
+    for (int i = (int)threadIdx.x; i < n_pairs; i += (int)blockDim.x) {
+        int strip = i / width;
+        float2 pair = p.strips[(int64_t)strip * p.n_channels + channel0 + i % width];
+        sum += (double)pair.x * (double)pixels_of_strip(p, strip);
+    }
+    double mean = dfx_cuda_block_sum(sum, scratch) / count;
+    for (int i = (int)threadIdx.x; i < n_pairs; i += (int)blockDim.x) {
+        int strip = i / width;
+        float2 pair = p.strips[(int64_t)strip * p.n_channels + channel0 + i % width];
+        double diff = (double)pair.x - mean;
+        squares += (double)pair.y + diff * diff * (double)pixels_of_strip(p, strip);
+    }
+    double variance = dfx_cuda_block_sum(squares, scratch) / count;
+    float rstd = (float)(1.0 / sqrt(variance + (double)p.eps));
+    for (int c = channel0 + (int)threadIdx.x; c < channel0 + width; c += (int)blockDim.x) {
+        p.mean[c] = (float)mean;
+        p.mul[c] = rstd * dfx_cuda_weight(p.w, 0, c);
+        p.add[c] = dfx_cuda_weight(p.b, 0, c);
+    }
+}
+
+static __global__ void __launch_bounds__(DFX_CUDA_THREADS) normalize_pixels(group_norm p) {
+    dfx_cuda_place at = dfx_cuda_place_of(p.tiling);
+    if (at.n <= 0)
+        return;
+    float mean[DFX_CHUNK], mul[DFX_CHUNK], add[DFX_CHUNK];
+    dfx_cuda_load8(mean, p.mean + at.col, at.n, true);
+    dfx_cuda_load8(mul, p.mul + at.col, at.n, true);
+    dfx_cuda_load8(add, p.add + at.col, at.n, true);
+    int64_t pixel0 = (int64_t)blockIdx.x * p.tiling.lanes * ABREAST + at.lane;
+    uint4 words[ABREAST];
+#pragma unroll
+    for (int k = 0; k < ABREAST; k++)
+        if (pixel0 + k * p.tiling.lanes < p.n_pixels)
+            words[k] = dfx_cuda_fetch8(p.x, pixel0 + k * p.tiling.lanes, at.col, at.n);
+#pragma unroll
+    for (int k = 0; k < ABREAST; k++) {
+        int64_t pixel = pixel0 + k * p.tiling.lanes;
+        if (pixel >= p.n_pixels)
+            break;
+        float v[DFX_CHUNK];
+        dfx_cuda_unpack8(v, words[k]);
+#pragma unroll
+        for (int j = 0; j < DFX_CHUNK; j++)
+            v[j] = dfx_cuda_act(p.act, (v[j] - mean[j]) * mul[j] + add[j]);
+        dfx_cuda_store8(p.y, pixel, at.col, at.n, v);
+    }
+}
+
+static int64_t strip_pixels_of(int64_t n_pixels) {
+    int64_t pixels = dfx_cuda_ceil_div(n_pixels, STRIPS_MOST);
+    if (pixels < STRIP_PIXELS_LEAST)
+        pixels = STRIP_PIXELS_LEAST;
+    return pixels;
+}
+
+/* Values from one array of coefficients to the next: each begins at 256 bytes. */
+static int64_t coefficients_of(int64_t n_channels) {
+    return dfx_cuda_ceil_div(n_channels, 64) * 64;
+}
+
+extern "C" size_t dfx_cuda_groupnorm_workspace(const dfx_cuda *cuda, const dfx_op_call *call) {
+    int64_t n_pixels = call->m[0].rows, n_channels = call->m[0].cols;
+    int64_t n_strips = dfx_cuda_ceil_div(n_pixels, strip_pixels_of(n_pixels));
+    return 3 * (size_t)coefficients_of(n_channels) * sizeof(float) +
+           (size_t)(n_strips * n_channels) * sizeof(float2);
+}
+
+extern "C" dfx_status dfx_cuda_groupnorm(dfx_cuda *cuda, const dfx_op_call *call) {
+    const dfx_mat *m = call->m;
+    if (m[0].cols > INT32_MAX / STRIPS_MOST)
+        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
+                        "cuda: op groupnorm wants at most %d channels, found %lld",
+                        INT32_MAX / STRIPS_MOST, (long long)m[0].cols);
+    int64_t stride = coefficients_of(m[0].cols);
+    group_norm p = {};
+    p.y = dfx_cuda_view_of(&m[0]);
+    p.x = dfx_cuda_view_of(&m[DFX_NORM_X]);
+    DFX_TRY(dfx_cuda_weights_of(cuda, "groupnorm", &m[DFX_NORM_W], 0.0f, &p.w));
+    DFX_TRY(dfx_cuda_weights_of(cuda, "groupnorm", &m[DFX_NORM_B], 0.0f, &p.b));
+    p.tiling = dfx_cuda_tiling_of(m[0].cols);
+    p.n_pixels = m[0].rows;
+    p.strip_pixels = strip_pixels_of(p.n_pixels);
+    p.n_strips = (int)dfx_cuda_ceil_div(p.n_pixels, p.strip_pixels);
+    p.n_channels = (int)m[0].cols;
+    p.n_groups = call->p.n_groups;
+    p.mean = (float *)cuda->workspace;
+    p.mul = p.mean + stride;
+    p.add = p.mul + stride;
+    p.strips = (float2 *)(p.add + stride);
+    p.eps = call->p.eps;
+    p.act = call->p.act;
+
+    dim3 strips((unsigned)p.n_strips, p.tiling.n_tiles);
+    sum_strips<<<strips, p.tiling.threads, 0, cuda->compute>>>(p);
+    DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, strips"));
+    join_strips<<<(unsigned)p.n_groups, DFX_CUDA_THREADS, 0, cuda->compute>>>(p);
+    DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, groups"));
+    dim3 pixels = dfx_cuda_blocks(p.tiling, p.n_pixels, ABREAST);
+    normalize_pixels<<<pixels, p.tiling.threads, 0, cuda->compute>>>(p);
+    return dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, pixels");
+}

@@ -12,10 +12,10 @@ faults=0
 
 fault() { echo "cli_budget: $*"; faults=$((faults + 1)); }
 number() { grep -oE "\"$2\": ?[0-9]+" "$1" | head -n 1 | grep -oE '[0-9]+$'; }
-shape=(--size 64x64 --steps 3 --threads 2)
+shape=(--device cpu --size 64x64 --steps 3 --threads 2)
 prompt="a red ball"
 
-"$edge" plan -m "$model" --device cpu "${shape[@]}" --json >plan || { fault "plan failed"; exit 1; }
+"$edge" plan -m "$model" "${shape[@]}" --json >plan || { fault "plan failed"; exit 1; }
 least=$(number plan least_budget_bytes)
 all=$(number plan peak_bytes)
 "$edge" -q -m "$model" "${shape[@]}" --seed 3 -o all.png "$prompt" || fault "the run without a budget failed"
@@ -25,7 +25,7 @@ for part in 0 1 2 3 4; do
     budget=$((least + (all - least) * part / 4))
     for way in ram nvme auto; do
         name="$budget bytes, $way"
-        "$edge" plan -m "$model" --device cpu "${shape[@]}" --vram-budget $budget --offload $way --json >plan || fault "$name: no plan"
+        "$edge" plan -m "$model" "${shape[@]}" --vram-budget $budget --offload $way --json >plan || fault "$name: no plan"
         "$edge" -q -m "$model" "${shape[@]}" --vram-budget $budget --offload $way --seed 3 --json -o one.png "$prompt" >run \
             || { fault "$name: the run failed"; continue; }
         cmp -s one.png all.png || fault "$name: another picture"

@@ -10,7 +10,8 @@ trap 'chmod -R u+w "$dir"; rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
 export XDG_CACHE_HOME=$dir/cache
 faults=0
-small=(--size 64x64 --steps 1)
+cpu=(--device cpu) # the same bytes and about the same seconds wherever this runs
+small=("${cpu[@]}" --size 64x64 --steps 1)
 
 fault() { echo "cli_generate: $*"; faults=$((faults + 1)); }
 
@@ -134,11 +135,11 @@ grep -qaF iTXt "a 'b' \"é\" %s%n%d.png" || fault "UTF-8 prompt: no iTXt chunk"
 grep -qaF 'テスト é' "a 'b' \"é\" %s%n%d.png" || fault "UTF-8 prompt: not in the PNG"
 
 # Sizes (E01, E04): rounded down with a warning; the file agrees.
-run 0 "size not a multiple" --steps 1 --size 72x79 --seed 7 -o odd.png x
+run 0 "size not a multiple" "${cpu[@]}" --steps 1 --size 72x79 --seed 7 -o odd.png x
 said warning
 [ "$(png_head odd.png)" = "64x64 8 2" ] || fault "72x79 gave $(png_head odd.png)"
 for size in 16x16 16x256; do
-    run 0 "size $size" --steps 1 --size $size --seed 7 -o s.png x
+    run 0 "size $size" "${cpu[@]}" --steps 1 --size $size --seed 7 -o s.png x
     [ "$(png_head s.png)" = "$size 8 2" ] || fault "$size gave $(png_head s.png)"
 done
 
@@ -190,7 +191,7 @@ grep -qE '^p.png  64x64  1 step  [0-9.]+ s$' err || fault "no last line: $(tail 
 
 # Failures in the middle (J02, H08): the exit code says so and nothing half is left.
 mkdir limited
-(cd limited && ulimit -f 1 && "$edge" -q --size 128x128 --steps 1 --seed 7 -o x.png "$prompt" >/dev/null 2>../err)
+(cd limited && ulimit -f 1 && "$edge" -q "${cpu[@]}" --size 128x128 --steps 1 --seed 7 -o x.png "$prompt" >/dev/null 2>../err)
 [ $? -eq 6 ] || fault "file size limit: $(cat err)"
 [ -z "$(ls -A limited)" ] || fault "file size limit left $(ls -A limited)"
 if [ -w /dev/full ]; then
@@ -215,7 +216,7 @@ mkdir stopped
 # stop NAME SIGNALS...: a run too long to end by itself, signalled when it has begun to compute.
 stop() {
     name="signal $*"
-    "$edge" -o stopped/x.png --steps 1000 --seed 7 "$prompt" >out 2>err &
+    "$edge" "${cpu[@]}" -o stopped/x.png --steps 1000 --seed 7 "$prompt" >out 2>err &
     local job=$! begun=$SECONDS
     until grep -q text err; do
         kill -0 $job 2>/dev/null && [ $((SECONDS - begun)) -lt 120 ] || break
@@ -236,7 +237,7 @@ stop TERM
 stop HUP
 stop INT INT
 # A batch tells what it had written.
-"$edge" -o stopped/x.png --size 64x64 --steps 2 -n 1000 --seed 7 "$prompt" >out 2>err &
+"$edge" "${cpu[@]}" -o stopped/x.png --size 64x64 --steps 2 -n 1000 --seed 7 "$prompt" >out 2>err &
 job=$! begun=$SECONDS
 until [ -e stopped/x-7.png ] || [ $((SECONDS - begun)) -gt 300 ] || ! kill -0 $job 2>/dev/null; do sleep 0.05; done
 kill -INT $job

@@ -120,7 +120,7 @@ sums() { "$edge" inspect --json "$1" | grep -o '"xxh3":"[0-9a-f]*"'; }
 [ "$(sums direct.safetensors | wc -l)" -eq 47 ] || fault "random file: $(sums direct.safetensors | wc -l) pages"
 run 0 "another seed" random-model --like tiny -o other.safetensors --seed 1 -q
 [ "$(sums direct.safetensors)" != "$(sums other.safetensors)" ] || fault "another seed: the same pages"
-run 0 "random model runs" -m tiny --seed 3 -o picture.png -q "a cat"
+run 0 "random model runs" -m tiny --device cpu --seed 3 -o picture.png -q "a cat"
 [ "$(head -c 4 picture.png | tail -c 3)" = PNG ] || fault "random model runs: no picture"
 run 2 "folder that is there" random-model --like tiny -o tiny
 run 2 "folder in int8" random-model --like tiny -o tiny2 --quant int8

@@ -43,6 +43,7 @@ int draw_teardown(void **state) {
 
 static dfx_open_options options_of(const draw_rig *r, const char *path, uint64_t budget_bytes) {
     return (dfx_open_options){.model_path = path,
+                              .device = DFX_DEVICE_CPU,
                               .n_threads = r->n_threads,
                               .vram_budget_bytes = budget_bytes,
                               .ram_budget_bytes = r->ram_budget_bytes,

@@ -311,8 +311,10 @@ static void session_of_prompt_text_equals_diffusers(void **state) {
             continue;
         picture p = begin(r, c);
         dfx_model *m;
-        dfx_open_options options = {
-            .model_path = tmpdir_join(r->dir, c->variant, path), .n_threads = 2, .sink = r->sink};
+        dfx_open_options options = {.model_path = tmpdir_join(r->dir, c->variant, path),
+                                    .device = DFX_DEVICE_CPU,
+                                    .n_threads = 2,
+                                    .sink = r->sink};
         assert_int_equal(dfx_model_open(&options, &m), DFX_OK);
         dfx_shape shape = {
             .width = c->w * 8, .height = c->h * 8, .n_text = c->n_text, .n_steps = c->n_steps};

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #ifdef DFX_SANITIZED
 #include <malloc.h>
@@ -116,6 +117,16 @@ void dfx_mem_free(dfx_mem *mem) {
     if (mem->ptr)
         dfx_free(mem->ptr);
     *mem = (dfx_mem){0};
+}
+
+void dfx_mem_advise(void *ptr, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    enum { HUGE_PAGE_BYTES = 2 << 20, HUGE_PAGES_MIN = 4 };
+    uintptr_t first = dfx_align_up((uintptr_t)ptr, HUGE_PAGE_BYTES);
+    uintptr_t end = ((uintptr_t)ptr + bytes) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if (end > first && end - first >= (size_t)HUGE_PAGES_MIN * HUGE_PAGE_BYTES)
+        madvise((void *)first, end - first, MADV_HUGEPAGE); /* a refusal costs speed alone */
+#endif
 }
 
 size_t dfx_mem_held_bytes(void) {

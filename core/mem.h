@@ -50,7 +50,11 @@ char *dfx_strdup(const char *text, const char *tag); /* NULL when out of memory 
 
 /* A host buffer of exactly `bytes`, 64-byte aligned, not zeroed. */
 dfx_status dfx_mem_alloc(const dfx_sink *sink, size_t bytes, const char *tag, dfx_mem *out);
-void dfx_mem_free(dfx_mem *mem); /* host space only; leaves *mem zeroed */
+void dfx_mem_free(dfx_mem *mem);
+
+/* Ask for huge pages under the block, where it is large: a direct read into pages of 4 KiB has a segment for each and is split,
+ * and products miss the TLB. Only whole huge pages inside the block, so it does not grow. */
+void dfx_mem_advise(void *ptr, size_t bytes); /* host space only; leaves *mem zeroed */
 
 /* Bytes held through this header now, and the most ever held. */
 size_t dfx_mem_held_bytes(void);

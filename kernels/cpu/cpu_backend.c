@@ -42,6 +42,7 @@ static dfx_status aligned_alloc_in(dfx_backend *be, size_t bytes, size_t align, 
     DFX_TRY(dfx_mem_alloc(be->sink, padded, tag, &block));
     uintptr_t aligned = dfx_align_up((uintptr_t)block.ptr + sizeof(block), align);
     memcpy((char *)aligned - sizeof(block), &block, sizeof(block));
+    dfx_mem_advise((void *)aligned, bytes);
     *out = (dfx_mem){(void *)aligned, bytes, DFX_SPACE_HOST, tag};
     return DFX_OK;
 }

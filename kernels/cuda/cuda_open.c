@@ -31,7 +31,9 @@ static dfx_status check_index(const dfx_sink *sink, int device) {
     int n_devices = 0;
     cudaError_t error = cudaGetDeviceCount(&n_devices);
     if (error != cudaSuccess && error != cudaErrorNoDevice)
-        return dfx_fail(sink, DFX_E_DEVICE, "cuda: the driver does not answer: %s (%s)",
+        return dfx_fail(sink, DFX_E_DEVICE,
+                        "cuda: the driver does not answer: %s (%s); look at nvidia-smi, or use "
+                        "--device cpu",
                         cudaGetErrorString(error), cudaGetErrorName(error));
     if (n_devices == 0)
         return dfx_fail(sink, DFX_E_DEVICE,

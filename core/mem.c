@@ -104,11 +104,27 @@ char *dfx_strdup(const char *text, const char *tag) {
     return memcpy(copy, text, bytes);
 }
 
+static void ask_for_huge_pages(void *ptr, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+    enum { HUGE_PAGE_BYTES = 2 << 20, HUGE_PAGES_MIN = 4 };
+    uintptr_t first = dfx_align_up((uintptr_t)ptr, HUGE_PAGE_BYTES);
+    uintptr_t end = ((uintptr_t)ptr + bytes) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if (end > first && end - first >= (size_t)HUGE_PAGES_MIN * HUGE_PAGE_BYTES)
+        madvise((void *)first, end - first, MADV_HUGEPAGE); /* a refusal costs speed alone */
+#endif
+}
+
 dfx_status dfx_mem_alloc(const dfx_sink *sink, size_t bytes, const char *tag, dfx_mem *out) {
-    void *ptr = fault_due() ? NULL : block_alloc(bytes ? bytes : 1, BUFFER_ALIGN);
+    return dfx_mem_alloc_aligned(sink, bytes, BUFFER_ALIGN, tag, out);
+}
+
+dfx_status dfx_mem_alloc_aligned(const dfx_sink *sink, size_t bytes, size_t align, const char *tag,
+                                 dfx_mem *out) {
+    void *ptr = fault_due() ? NULL : block_alloc(bytes ? bytes : 1, align);
     if (!ptr)
         return no_memory(sink, bytes, tag);
     count_in(ptr);
+    ask_for_huge_pages(ptr, bytes);
     *out = (dfx_mem){.ptr = ptr, .bytes = bytes, .space = DFX_SPACE_HOST, .tag = tag};
     return DFX_OK;
 }
@@ -117,16 +133,6 @@ void dfx_mem_free(dfx_mem *mem) {
     if (mem->ptr)
         dfx_free(mem->ptr);
     *mem = (dfx_mem){0};
-}
-
-void dfx_mem_advise(void *ptr, size_t bytes) {
-#ifdef MADV_HUGEPAGE
-    enum { HUGE_PAGE_BYTES = 2 << 20, HUGE_PAGES_MIN = 4 };
-    uintptr_t first = dfx_align_up((uintptr_t)ptr, HUGE_PAGE_BYTES);
-    uintptr_t end = ((uintptr_t)ptr + bytes) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    if (end > first && end - first >= (size_t)HUGE_PAGES_MIN * HUGE_PAGE_BYTES)
-        madvise((void *)first, end - first, MADV_HUGEPAGE); /* a refusal costs speed alone */
-#endif
 }
 
 size_t dfx_mem_held_bytes(void) {

@@ -48,13 +48,13 @@ dfx_status dfx_grow(const dfx_sink *sink, size_t count, size_t size, const char 
 
 char *dfx_strdup(const char *text, const char *tag); /* NULL when out of memory */
 
-/* A host buffer of exactly `bytes`, 64-byte aligned, not zeroed. */
+/* A host buffer of exactly `bytes`, 64-byte aligned (or `align`, a power of two), not zeroed. Under a large one the system is
+ * asked for huge pages: a direct read into pages of 4 KiB has a segment for each and is split, and products miss the TLB. Only
+ * whole huge pages inside the block, so it does not grow. */
 dfx_status dfx_mem_alloc(const dfx_sink *sink, size_t bytes, const char *tag, dfx_mem *out);
-void dfx_mem_free(dfx_mem *mem);
-
-/* Ask for huge pages under the block, where it is large: a direct read into pages of 4 KiB has a segment for each and is split,
- * and products miss the TLB. Only whole huge pages inside the block, so it does not grow. */
-void dfx_mem_advise(void *ptr, size_t bytes); /* host space only; leaves *mem zeroed */
+dfx_status dfx_mem_alloc_aligned(const dfx_sink *sink, size_t bytes, size_t align, const char *tag,
+                                 dfx_mem *out);
+void dfx_mem_free(dfx_mem *mem); /* host space only; leaves *mem zeroed */
 
 /* Bytes held through this header now, and the most ever held. */
 size_t dfx_mem_held_bytes(void);

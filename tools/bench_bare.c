@@ -105,7 +105,6 @@ dfx_status dfx_bench_bare_read(const dfx_bench_bare *what, const dfx_sink *sink,
         return refused(&b, "open", errno);
     DFX_TRY_OUT(status, dfx_new_array(sink, what->queue_depth, "bench", &b.buffers));
     DFX_TRY_OUT(status, dfx_mem_alloc(sink, what->queue_depth * stride + ALIGN, "bench", &memory));
-    dfx_mem_advise(memory.ptr, memory.bytes); /* as the feed's buffers are */
     for (uint32_t i = 0; i < what->queue_depth; i++)
         b.buffers[i] = (struct iovec){
             (char *)dfx_align_up((uintptr_t)memory.ptr, ALIGN) + i * stride, what->block_bytes};

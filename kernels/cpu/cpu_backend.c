@@ -30,38 +30,16 @@ static void cpu_close(dfx_backend *be) {
     dfx_free(cpu);
 }
 
-/* dfx_mem_alloc aligns to 64. The block is made `align` larger, and right before the aligned address stands the dfx_mem
- * that free gives back. */
-static dfx_status aligned_alloc_in(dfx_backend *be, size_t bytes, size_t align, const char *tag,
-                                   dfx_mem *out) {
-    size_t padded;
-    if (!dfx_add_size(bytes, align + sizeof(dfx_mem), &padded))
-        return dfx_fail(be->sink, DFX_E_NOFIT,
-                        "cpu: %s wants %zu bytes, more than can be addressed", tag, bytes);
-    dfx_mem block;
-    DFX_TRY(dfx_mem_alloc(be->sink, padded, tag, &block));
-    uintptr_t aligned = dfx_align_up((uintptr_t)block.ptr + sizeof(block), align);
-    memcpy((char *)aligned - sizeof(block), &block, sizeof(block));
-    dfx_mem_advise((void *)aligned, bytes);
-    *out = (dfx_mem){(void *)aligned, bytes, DFX_SPACE_HOST, tag};
-    return DFX_OK;
-}
-
 static dfx_status cpu_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
-    return aligned_alloc_in(be, bytes, DEVICE_ALIGN, tag, out);
+    return dfx_mem_alloc_aligned(be->sink, bytes, DEVICE_ALIGN, tag, out);
 }
 
 static dfx_status cpu_pinned_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
-    return aligned_alloc_in(be, bytes, PINNED_ALIGN, tag, out);
+    return dfx_mem_alloc_aligned(be->sink, bytes, PINNED_ALIGN, tag, out);
 }
 
 static void cpu_free(dfx_backend *be, dfx_mem *mem) {
-    if (mem->ptr) {
-        dfx_mem block;
-        memcpy(&block, (char *)mem->ptr - sizeof(block), sizeof(block));
-        dfx_mem_free(&block);
-    }
-    *mem = (dfx_mem){0};
+    dfx_mem_free(mem);
 }
 
 static dfx_status cpu_copy_in(dfx_backend *be, void *dst_device, const void *src_host,

@@ -62,36 +62,35 @@ static void cuda_free(dfx_backend *be, dfx_mem *mem) {
     *mem = (dfx_mem){0};
 }
 
+/* Of our own memory, so that it is counted, and registered: that takes a tenth of cudaMallocHost's time. */
 static dfx_status cuda_pinned_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
-    void *ptr;
     size_t padded;
-    if (!dfx_add_size(bytes, PINNED_ALIGN, &padded))
+    if (!dfx_add_size(bytes ? bytes : 1, PINNED_ALIGN - 1, &padded))
         return dfx_fail(be->sink, DFX_E_NOFIT,
                         "cuda: %s wants %zu bytes, more than can be addressed", tag, bytes);
+    padded = padded / PINNED_ALIGN * PINNED_ALIGN;
     DFX_TRY(use_device(cuda_of(be)));
-    cudaError_t error = cudaMallocHost(&ptr, padded / PINNED_ALIGN * PINNED_ALIGN);
-    if (error == cudaErrorMemoryAllocation) {
-        cudaGetLastError();
-        return dfx_fail(be->sink, DFX_E_NOFIT,
-                        "cuda: %s wants %zu bytes of pinned memory, which the system does not "
-                        "give; lower the budget (--ram-budget)",
-                        tag, bytes);
+    DFX_TRY(dfx_mem_alloc_aligned(be->sink, padded, PINNED_ALIGN, tag, out));
+    cudaError_t error = cudaHostRegister(out->ptr, padded, cudaHostRegisterDefault);
+    if (error == cudaSuccess) {
+        out->bytes = bytes;
+        out->space = DFX_SPACE_PINNED;
+        return DFX_OK;
     }
-    DFX_TRY(dfx_cuda_check(cuda_of(be), error, tag));
-    if ((uintptr_t)ptr % PINNED_ALIGN != 0) {
-        cudaFreeHost(ptr);
-        return dfx_fail(be->sink, DFX_E_DEVICE,
-                        "cuda: the driver gave pinned memory at %p, wanted a multiple of %d", ptr,
-                        PINNED_ALIGN);
-    }
-    *out = (dfx_mem){ptr, bytes, DFX_SPACE_PINNED, tag};
-    return DFX_OK;
+    cudaGetLastError(); /* told here, and not by the next launch */
+    dfx_mem_free(out);
+    if (error != cudaErrorMemoryAllocation)
+        return dfx_cuda_check(cuda_of(be), error, tag);
+    return dfx_fail(be->sink, DFX_E_NOFIT,
+                    "cuda: %s wants %zu bytes of pinned memory, which the system does not give; "
+                    "lower the budget (--ram-budget)",
+                    tag, bytes);
 }
 
 static void cuda_pinned_free(dfx_backend *be, dfx_mem *mem) {
     if (mem->ptr)
-        cudaFreeHost(mem->ptr);
-    *mem = (dfx_mem){0};
+        cudaHostUnregister(mem->ptr);
+    dfx_mem_free(mem);
 }
 
 /* The driver has taken a copy of pageable memory when the call returns, but reads pinned memory later. */

@@ -40,7 +40,8 @@ typedef struct dfx_open_options {
     const char *model_path;
     dfx_device_choice device; /* AUTO: the best that this build and machine have */
     int n_threads;            /* 0: one for each usable core */
-    /* Bounds what the device holds: weights, activations, state and workspace. 0: what the device has. */
+    /* Bounds what the device holds: weights, activations, state and workspace; on a GPU all that the driver counts for this
+     * process, with context and libraries. 0: what the device has. */
     uint64_t vram_budget_bytes;
     /* Bounds pinned host memory. 0: what the machine has. */
     uint64_t ram_budget_bytes;
@@ -67,7 +68,7 @@ void dfx_model_close(dfx_model *model); /* NULL is fine */
 typedef struct dfx_model_info {
     const char *name;   /* of the folder, or as its dfx.json says; borrowed from the model */
     const char *kind;   /* "FLUX.1 dev" or "FLUX.1 schnell"; borrowed */
-    const char *device; /* "cpu"; borrowed */
+    const char *device; /* "cpu" or "cuda"; borrowed */
     const char *path;   /* of the packed file; borrowed */
     bool has_guidance;  /* false: the guidance of a request is ignored */
     int steps;          /* defaults of a request */

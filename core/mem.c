@@ -120,7 +120,9 @@ dfx_status dfx_mem_alloc(const dfx_sink *sink, size_t bytes, const char *tag, df
 
 dfx_status dfx_mem_alloc_aligned(const dfx_sink *sink, size_t bytes, size_t align, const char *tag,
                                  dfx_mem *out) {
-    void *ptr = fault_due() ? NULL : block_alloc(bytes ? bytes : 1, align);
+    bool possible =
+        bytes <= PTRDIFF_MAX; /* no object is larger, and sanitizers abort where it is asked for */
+    void *ptr = fault_due() || !possible ? NULL : block_alloc(bytes ? bytes : 1, align);
     if (!ptr)
         return no_memory(sink, bytes, tag);
     count_in(ptr);

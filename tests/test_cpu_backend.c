@@ -52,7 +52,7 @@ static void backend_alloc_of_more_than_there_is_fails(void **state) {
     dfx_backend *be = open_backend(r, 1);
     dfx_mem mem;
     assert_int_equal(be->vt->alloc(be, SIZE_MAX - 8, "test", &mem), DFX_E_NOFIT);
-    said_error(&r->log, "test wants");
+    said_error(&r->log, "out of memory: test needs");
     be->vt->close(be);
 }
 

@@ -47,7 +47,7 @@ TEST_SRC := $(wildcard tests/test_*.c)
 CUDA_CHECK_SRC := $(wildcard tests/cuda_*.c)
 TEST_HELP_SRC := $(filter-out $(TEST_SRC) $(CUDA_CHECK_SRC) $(wildcard tests/fuzz_*.c),$(wildcard tests/*.c))
 
-# ---- CUDA: built along where there is nvcc (`make NVCC=` leaves it out), once kernels/cuda has sources.
+# ---- CUDA: built along where there is nvcc (`make NVCC=` leaves it out) and the header of cuBLASLt.
 
 CUDA_C  := $(wildcard kernels/cuda/*.c)
 CUDA_CU := $(wildcard kernels/cuda/*.cu)
@@ -56,9 +56,10 @@ NVCC    := $(or $(shell command -v nvcc),$(wildcard /usr/local/cuda/bin/nvcc))
 endif
 ifneq ($(NVCC),)
 HAVE_NVCC := $(shell $(NVCC) --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')
-endif
-ifneq ($(and $(HAVE_NVCC),$(CUDA_C)),)
 CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+HAVE_CUBLASLT := $(shell echo '\#include <cublasLt.h>' | $(CC) -isystem $(CUDA_HOME)/include -E - >/dev/null 2>&1 && echo yes)
+endif
+ifneq ($(and $(HAVE_NVCC),$(HAVE_CUBLASLT)),)
 # Machine code for these, and PTX of the last, which drivers translate for newer devices. Code for 80 runs on 86 and code
 # for 120 on 121, but not code for 80 on 87 (Jetson Orin). Each takes its time to compile: the default covers data centre
 # cards and the RTX 30 and 40 series; CUDA_ARCHS=90 is quick; a release for everybody is RELEASE=1, with 90 at the end
@@ -236,8 +237,8 @@ info: ## say what was found, and what is left out and why
 	@$(INFO) CUDA '$(CUDA_INFO)'
 	@$(INFO) "link libdfx.a" '$(LDLIBS_ALL)'
 
-CUDA_INFO = $(if $(CUDA_C),$(if $(HAVE_NVCC),nvcc $(HAVE_NVCC),nvcc not found: the CUDA backend is left out),$(if \
-            $(HAVE_NVCC),nvcc $(HAVE_NVCC) found; this version has no CUDA backend yet,nvcc not found; this version has no CUDA backend yet))
+CUDA_INFO = $(if $(HAVE_NVCC),$(if $(HAVE_CUBLASLT),nvcc $(HAVE_NVCC) for $(CUDA_ARCHS:%=sm_%),cublasLt.h not found beside nvcc \
+            $(HAVE_NVCC): the CUDA backend is left out),nvcc not found: the CUDA backend is left out)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile

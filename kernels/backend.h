@@ -85,6 +85,8 @@ dfx_status dfx_cpu_backend_open(const dfx_cpu_options *options, const dfx_sink *
  * Errors: DFX_E_DEVICE in one sentence: no driver, driver too old, no such device, libraries missing. */
 typedef struct dfx_cuda_options {
     int device; /* index */
+    uint64_t
+        budget_bytes; /* what the process may hold there, also while algorithms are tried; 0: no bound */
 } dfx_cuda_options;
 
 dfx_status dfx_cuda_backend_open(const dfx_cuda_options *options, const dfx_sink *sink,

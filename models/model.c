@@ -38,9 +38,11 @@ static dfx_status open_cpu(dfx_model *m, const dfx_open_options *o, uint64_t *de
 static const uint64_t MARGIN_BYTES = 512 << 20;
 
 /* Rates of the profile are of one card; the planner compares them with each other, and another card's compare alike. */
-static dfx_status open_cuda(dfx_model *m, const dfx_sink *sink, uint64_t *device_bytes) {
+static dfx_status open_cuda(dfx_model *m, const dfx_open_options *o, const dfx_sink *sink,
+                            uint64_t *device_bytes) {
     uint64_t free_bytes;
-    DFX_TRY(dfx_cuda_backend_open(&(dfx_cuda_options){.device = 0}, sink, &m->backend));
+    dfx_cuda_options options = {.device = 0, .budget_bytes = o->vram_budget_bytes};
+    DFX_TRY(dfx_cuda_backend_open(&options, sink, &m->backend));
     m->backend->sink = &m->sink;
     DFX_TRY(dfx_cuda_free_bytes(m->backend, &free_bytes));
     DFX_TRY(dfx_profile_load("rtx4090", &m->sink, &m->profile));
@@ -58,9 +60,9 @@ static void say_as_detail(void *user, dfx_level level, const char *text) {
 
 static dfx_status open_device(dfx_model *m, const dfx_open_options *o, uint64_t *device_bytes) {
     if (o->device == DFX_DEVICE_CUDA)
-        return open_cuda(m, &m->sink, device_bytes);
+        return open_cuda(m, o, &m->sink, device_bytes);
     dfx_sink quiet = {.say = say_as_detail, .user = m};
-    if (o->device == DFX_DEVICE_AUTO && open_cuda(m, &quiet, device_bytes) == DFX_OK)
+    if (o->device == DFX_DEVICE_AUTO && open_cuda(m, o, &quiet, device_bytes) == DFX_OK)
         return DFX_OK;
     if (m->backend) /* opened, and failed at once */
         m->backend->vt->close(m->backend);

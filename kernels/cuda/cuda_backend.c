@@ -323,6 +323,7 @@ dfx_status dfx_cuda_backend_open(const dfx_cuda_options *options, const dfx_sink
     cuda->base = (dfx_backend){
         .vt = &cuda_vtable, .name = "cuda", .act_dtype = DFX_DTYPE_BF16, .sink = sink};
     cuda->device = options->device;
+    cuda->budget_bytes = options->budget_bytes;
     dfx_status status = dfx_cuda_open_device(cuda);
     if (status != DFX_OK) {
         cuda_close(&cuda->base);

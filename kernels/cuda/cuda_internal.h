@@ -25,6 +25,7 @@ typedef struct dfx_cuda {
     int device, sm;   /* 90 is sm_90 */
     int n_multiprocessors;
     dfx_cuda_context context;
+    uint64_t budget_bytes; /* 0: no bound */
     cudaStream_t compute, copy;
     cudaEvent_t
         marks[DFX_CUDA_MARKS]; /* owned; marks[visit % DFX_CUDA_MARKS], created when first used */

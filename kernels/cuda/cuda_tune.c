@@ -2,8 +2,8 @@
  *
  * A candidate must give the first one's bits on noise of the real shape: sums in another order would make pictures depend on
  * a clock. Each is then run a few times in a row on test data of its own; nothing of a session is touched, and what is
- * allocated here is given back before the session takes its memory. A fault here leaves the first candidate; if the device
- * itself is at fault, the next call says so. */
+ * allocated here is given back before the session takes its memory. A fault here leaves the first candidate, as does a budget
+ * too small for the test data; if the device itself is at fault, the next call says so. */
 #include "kernels/cuda/cuda_gemm.h"
 #include "kernels/cuda/cuda_linear.h"
 
@@ -59,6 +59,11 @@ static dfx_status fill(const trial *t, void *ptr, size_t bytes, int32_t dtype) {
     }
 }
 
+static bool within_budget(const dfx_cuda *cuda, size_t bytes) {
+    return cuda->budget_bytes == 0 ||
+           bytes + dfx_cuda_context_bytes(&cuda->context) <= cuda->budget_bytes;
+}
+
 static bool init(trial *t) {
     const dfx_cuda_shape *s = &t->plan->shape;
     t->x_bytes = bytes_of(s->m, s->ldx, s->in);
@@ -66,7 +71,8 @@ static bool init(trial *t) {
     t->b_bytes = s->has_b ? bytes_of(1, s->n, s->out) : 0;
     t->r_bytes = s->has_r ? bytes_of(s->m, s->ldr, s->out) : 0;
     t->y_bytes = bytes_of(s->m, s->ldy, s->out);
-    if (cudaMalloc(&t->block, lay_out(t, NULL)) != cudaSuccess ||
+    if (!within_budget(t->cuda, lay_out(t, NULL)) ||
+        cudaMalloc(&t->block, lay_out(t, NULL)) != cudaSuccess ||
         cudaEventCreate(&t->begin) != cudaSuccess || cudaEventCreate(&t->end) != cudaSuccess)
         return false;
     lay_out(t, t->block);

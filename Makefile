@@ -60,14 +60,14 @@ CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 HAVE_CUBLASLT := $(shell echo '\#include <cublasLt.h>' | $(CC) -isystem $(CUDA_HOME)/include -E - >/dev/null 2>&1 && echo yes)
 endif
 ifneq ($(and $(HAVE_NVCC),$(HAVE_CUBLASLT)),)
-# Machine code for these, and PTX of the last, which drivers translate for newer devices. Code for 80 runs on 86 and code
-# for 120 on 121, but not code for 80 on 87 (Jetson Orin). Each takes its time to compile: the default covers data centre
-# cards and the RTX 30 and 40 series; CUDA_ARCHS=90 is quick; a release for everybody is RELEASE=1, with 90 at the end
-# because its PTX serves all that is newer and not named.
-CUDA_ARCHS ?= $(if $(RELEASE),80 86 87 89 120 90,80 89 90)
-CUDA_PTX   := $(lastword $(CUDA_ARCHS))
+# Machine code for these, and PTX of the last that has no letter, which drivers translate for newer devices. Code for 80
+# runs on 86 and code for 120 on 121, but not code for 80 on 87 (Jetson Orin); 90a is Hopper with its own instructions. Each
+# takes its time to compile: the default covers data centre cards and the RTX 30 and 40 series; CUDA_ARCHS=90a is quick; a
+# release for everybody is RELEASE=1, with 89 at the end because its PTX serves all that is newer and not named.
+CUDA_ARCHS ?= $(if $(RELEASE),80 86 87 90a 120 89,80 90a 89)
+CUDA_PTX   := $(lastword $(filter-out %a,$(CUDA_ARCHS)))
 NVCC_ARCH  := $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
-              -gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX)
+              $(if $(CUDA_PTX),-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX))
 # nvcc compiles the host side of kernels as C++, of which nothing may remain that wants a C++ library. (Its stubs keep
 # handles of kernels in static variables; one thread launches.)
 NVCCFLAGS  := -O3 -g -lineinfo -I. $(NVCC_ARCH) -Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics

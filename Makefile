@@ -67,7 +67,7 @@ ifneq ($(and $(HAVE_NVCC),$(HAVE_CUBLASLT)),)
 CUDA_ARCHS ?= $(if $(RELEASE),80 86 87 90a 120 89,80 90a 89)
 CUDA_PTX   := $(lastword $(filter-out %a,$(CUDA_ARCHS)))
 NVCC_ARCH  := $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
-              $(if $(CUDA_PTX),-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX))
+              $(foreach arch,$(CUDA_PTX),-gencode arch=compute_$(arch),code=compute_$(arch))
 # nvcc compiles the host side of kernels as C++, of which nothing may remain that wants a C++ library. (Its stubs keep
 # handles of kernels in static variables; one thread launches.)
 NVCCFLAGS  := -O3 -g -lineinfo -I. $(NVCC_ARCH) -Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics

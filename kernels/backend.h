@@ -16,6 +16,13 @@
 #include "kernels/ops.h"
 
 typedef struct dfx_backend dfx_backend;
+typedef struct dfx_recording dfx_recording; /* of the backend that made it */
+
+typedef struct dfx_times {
+    int64_t begin_ns, end_ns;
+} dfx_times;
+
+enum { DFX_NO_MARK = UINT32_MAX, DFX_COPIES_AHEAD = 4 };
 
 typedef struct dfx_backend_vtable {
     void (*close)(dfx_backend *be);
@@ -33,10 +40,23 @@ typedef struct dfx_backend_vtable {
     dfx_status (*pinned_alloc)(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out);
     void (*pinned_free)(dfx_backend *be, dfx_mem *mem);
 
-    /* A page from pinned memory to the device, beside the running of ops: from the pager's thread, one at a time. The place
-     * is not in use until it returns. Errors: DFX_E_DEVICE. */
-    dfx_status (*copy_page)(dfx_backend *be, void *dst_device, const void *src_pinned,
-                            size_t bytes);
+    /* Pages, from pinned memory to the device, beside the running of ops. Copies are made one after the other, in the order
+     * of the calls; the caller numbers them, each one more than the one before. A copy begins when the ops up to the mark of
+     * `after_visit` have ended (DFX_NO_MARK: at once). At most DFX_COPIES_AHEAD may be begun and not yet waited for. From
+     * the pager's thread. Errors: DFX_E_DEVICE. */
+    dfx_status (*copy_begin)(dfx_backend *be, uint32_t copy, uint32_t after_visit, void *dst_device,
+                             const void *src_pinned, size_t bytes);
+    /* Blocks until the copy has ended: what it was copied from may be written over. The same thread. */
+    dfx_status (*copy_wait)(dfx_backend *be, uint32_t copy);
+    /* Ops that are run from here on begin when the copy, one of those not yet waited for, has ended. Does not block. */
+    dfx_status (*copy_join)(dfx_backend *be, uint32_t copy);
+
+    /* Device to device, and device to pinned memory, in the order of the ops; what came is there when a later mark has been
+     * waited for. */
+    dfx_status (*copy_device)(dfx_backend *be, void *dst_device, const void *src_device,
+                              size_t bytes);
+    dfx_status (*download_begin)(dfx_backend *be, void *dst_pinned, const void *src_device,
+                                 size_t bytes);
 
     /* Count the scratch that the op will want; nothing is allocated. Every call a program holds is announced before it
      * is run. Errors: DFX_E_NOFIT (more than can be addressed), DFX_E_DEVICE (an op or dtype it cannot do). */
@@ -54,10 +74,25 @@ typedef struct dfx_backend_vtable {
     /* Errors: DFX_E_CANCELLED when the cancel function said so; DFX_E_DEVICE. */
     dfx_status (*run)(dfx_backend *be, const dfx_op_call *call);
 
-    /* `mark`: all ops so far belong to visits up to `visit`. wait_mark: blocks the caller, the feed's copying thread, until
-     * they have ended. Backends that run ops to their end before run returns do nothing. */
+    /* Ops between record_begin and record_end are kept, not run; replay runs them again, with the addresses they had, as one
+     * launch. NULL where running op by op costs nothing. */
+    dfx_status (*record_begin)(dfx_backend *be);
+    dfx_status (*record_end)(dfx_backend *be, dfx_recording **out); /* out NULL: abandon it */
+    dfx_status (*replay)(dfx_backend *be, dfx_recording *recording);
+    void (*recording_free)(dfx_backend *be, dfx_recording *recording); /* NULL is fine */
+
+    /* mark_begin: the ops of `visit` begin here. mark: they end here. wait_mark: blocks the caller, of any thread, until they
+     * have ended. Backends that run ops to their end before run returns do nothing. */
+    dfx_status (*mark_begin)(dfx_backend *be, uint32_t visit);
     dfx_status (*mark)(dfx_backend *be, uint32_t visit);
     dfx_status (*wait_mark)(dfx_backend *be, uint32_t visit);
+
+    /* When the device did what has been waited for, ns of CLOCK_MONOTONIC; not long after: only the last thousands of
+     * visits and the last DFX_COPIES_AHEAD copies are known. clock_sync, once before a picture, lays the device's clock
+     * beside the host's. NULL where the host's clock around the calls says it. */
+    dfx_status (*clock_sync)(dfx_backend *be);
+    dfx_status (*visit_times)(dfx_backend *be, uint32_t visit, dfx_times *out);
+    dfx_status (*copy_times)(dfx_backend *be, uint32_t copy, dfx_times *out);
 
     /* Polled during run; NULL turns it off. */
     void (*set_cancel)(dfx_backend *be, bool (*cancelled)(void *user), void *user);

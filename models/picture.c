@@ -23,6 +23,19 @@ int64_t dfx_picture_tokens(const dfx_configs *c, const dfx_shape *s) {
     return dfx_picture_latents(c, s->height) / 2 * (dfx_picture_latents(c, s->width) / 2);
 }
 
+int dfx_picture_step_capacity(int n_steps) {
+    enum { FEW = 4, SOME = 8, GRAIN = 16 };
+    return n_steps <= FEW ? FEW : n_steps <= SOME ? SOME : (n_steps + GRAIN - 1) / GRAIN * GRAIN;
+}
+
+bool dfx_picture_serves(const dfx_shape *session, const dfx_shape *request) {
+    enum { SAME_BITS_ROWS = 64 };
+    return session->width == request->width && session->height == request->height &&
+           session->n_text == request->n_text && session->n_steps >= request->n_steps &&
+           (session->n_steps <= SAME_BITS_ROWS ||
+            session->n_steps == dfx_picture_step_capacity(request->n_steps));
+}
+
 dfx_status dfx_picture_build(const dfx_configs *c, const dfx_build_env env[DFX_N_COMPONENTS],
                              const dfx_shape *s, dfx_program p[DFX_N_PROGRAMS]) {
     int64_t h = dfx_picture_latents(c, s->height), w = dfx_picture_latents(c, s->width),
@@ -74,11 +87,14 @@ size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act
     out->clip_out = carve(&c, f->clip.n_positions, f->clip.width, act);
     out->t5_x = carve(&c, s->n_text, f->t5.width, act);
     out->t5_out = carve(&c, s->n_text, f->t5.width, act);
+    out->pooled = carve(&c, 1, f->clip.width, act);
     out->sigmas = carve(&c, 1, s->n_steps, sizeof(float));
     out->dt = carve(&c, 1, s->n_steps, sizeof(float));
     out->guidance = carve(&c, 1, 1, sizeof(float));
     out->txt = carve(&c, s->n_text, f->flux.width, act);
     out->mod = carve(&c, s->n_steps, dfx_flux_mod_cols(&f->flux), act);
+    out->step_mod = carve(&c, 1, dfx_flux_mod_cols(&f->flux), act);
+    out->step_dt = carve(&c, 1, 1, sizeof(float));
     out->cos = carve(&c, L, half, sizeof(float));
     out->sin = carve(&c, L, half, sizeof(float));
     out->x = carve(&c, I, f->flux.in_channels, act);

@@ -23,8 +23,13 @@ int dfx_picture_stage(dfx_program_id id);
 typedef struct dfx_shape {
     int64_t width, height; /* pixels, multiples of 16 */
     int64_t n_text;        /* T5 tokens */
-    int n_steps;
+    int n_steps;           /* of a request; of a session: at the most */
 } dfx_shape;
+
+/* Steps that a session is built for when n_steps are asked for: so that requests of some more or fewer share it. A conditioning
+ * of up to 64 rows has the same bits whatever their number is; beyond, sessions are shared by equals only. */
+int dfx_picture_step_capacity(int n_steps);
+bool dfx_picture_serves(const dfx_shape *session, const dfx_shape *request);
 
 /* Latents of a side, and tokens of the picture. */
 int64_t dfx_picture_latents(const dfx_configs *configs, int64_t pixels);
@@ -41,10 +46,13 @@ dfx_status dfx_picture_trace(const dfx_program programs[DFX_N_PROGRAMS], int n_s
 typedef struct dfx_state {
     void *clip_x, *clip_out; /* [77, CLIP width] */
     void *t5_x, *t5_out;     /* [T, T5 width] */
+    void *pooled;            /* [1, CLIP width]: the row of clip_out that is used */
     float *sigmas, *dt;      /* [1, N] */
     float *guidance;         /* [1, 1] */
     void *txt;               /* [T, D] */
     void *mod;               /* [N, mod_cols] */
+    void *step_mod;          /* [1, mod_cols]: the row of the step */
+    float *step_dt;          /* [1, 1] */
     float *cos, *sin;        /* [L, E/2] */
     void *x, *v;             /* [I, channels] */
     void *rgb;               /* [H*W, 3] */

@@ -35,7 +35,9 @@ static dfx_status make(const dfx_picture_question *q, const dfx_sink *sink, dfx_
     const dfx_profile *f = q->profile;
     dfx_state unused;
     uint64_t workspace_bytes;
-    DFX_TRY(dfx_picture_build(q->configs, q->env, &q->shape, out->programs));
+    dfx_shape most = q->shape; /* what a session is built for */
+    most.n_steps = dfx_picture_step_capacity(q->shape.n_steps);
+    DFX_TRY(dfx_picture_build(q->configs, q->env, &most, out->programs));
     DFX_TRY(workspace(q, out->programs, &workspace_bytes));
     DFX_TRY(dfx_picture_trace(out->programs, q->shape.n_steps, f, sink, &out->trace));
     out->problem = (dfx_plan_problem){
@@ -45,7 +47,7 @@ static dfx_status make(const dfx_picture_question *q, const dfx_sink *sink, dfx_
         .n_stages = out->trace.n_stages,
         .budget_bytes = q->budget_bytes ? q->budget_bytes : f->device_bytes,
         .workspace_bytes = workspace_bytes,
-        .state_bytes = dfx_picture_state(q->configs, &q->shape, q->env[0].act_dtype, NULL, &unused),
+        .state_bytes = dfx_picture_state(q->configs, &most, q->env[0].act_dtype, NULL, &unused),
         .ram_budget_bytes = q->ram_budget_bytes ? q->ram_budget_bytes : f->host_bytes / 4 * 3,
         .offload = q->offload,
         .profile = f};

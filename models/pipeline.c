@@ -64,6 +64,10 @@ static dfx_status upload_act(run *r, void *dst, const float *values, size_t n) {
     return status;
 }
 
+static void widen_act(const run *r, float *dst, const void *src, size_t n) {
+    dfx_to_f32(r->m->backend->act_dtype, src, dst, n);
+}
+
 static dfx_status download_act(run *r, float *dst, const void *src, size_t n) {
     const dfx_backend *be = r->m->backend;
     if (be->act_dtype == DFX_DTYPE_F32)
@@ -73,7 +77,7 @@ static dfx_status download_act(run *r, float *dst, const void *src, size_t n) {
     DFX_TRY(dfx_alloc(&r->m->sink, bytes, "download", &narrow));
     dfx_status status = be->vt->download(r->m->backend, narrow, src, bytes);
     if (status == DFX_OK)
-        dfx_to_f32(be->act_dtype, narrow, dst, n);
+        widen_act(r, dst, narrow, n);
     dfx_free(narrow);
     return status;
 }
@@ -149,7 +153,8 @@ static bool text_is_there(const run *r) {
 }
 
 static bool cond_is_there(const run *r) {
-    return text_is_there(r) && r->ses->cond_valid && r->ses->cond_guidance == r->image.guidance;
+    return text_is_there(r) && r->ses->cond_valid && r->ses->cond_guidance == r->image.guidance &&
+           r->ses->cond_steps == r->request->steps;
 }
 
 static dfx_status encode_text(run *r) {
@@ -182,15 +187,21 @@ static dfx_status condition(run *r) {
         return DFX_OK;
     ses->cond_valid = false; /* until the whole table is new */
     stage_begin(r, DFX_STAGE_TEXT, 3);
+    DFX_TRY(dfx_session_upload_sigmas(r->m, r->request->steps));
     DFX_TRY(be->vt->upload(be, s->guidance, &guidance, sizeof(guidance)));
     size_t row_bytes = (size_t)r->m->parts.configs.clip.width * dfx_dtype_bytes(be->act_dtype);
-    void *pooled = (unsigned char *)s->clip_out + (size_t)ses->pooled_row * row_bytes;
-    DFX_TRY(dfx_session_run(r->m, DFX_PROGRAM_COND, 0,
-                            (void *[]){s->t5_out, pooled, s->sigmas, s->guidance, s->txt, s->mod}));
+    DFX_TRY(be->vt->copy_device(be, s->pooled,
+                                (unsigned char *)s->clip_out + (size_t)ses->pooled_row * row_bytes,
+                                row_bytes));
+    DFX_TRY(
+        dfx_session_run(r->m, DFX_PROGRAM_COND, 0,
+                        (void *[]){s->t5_out, s->pooled, s->sigmas, s->guidance, s->txt, s->mod}));
+    DFX_TRY(dfx_session_wait(r->m, DFX_PROGRAM_COND, 0));
     report(r, 3, 3);
     stage_end(r);
     ses->cond_valid = true;
     ses->cond_guidance = guidance;
+    ses->cond_steps = r->request->steps;
     return DFX_OK;
 }
 
@@ -226,37 +237,51 @@ static bool all_finite(const float *x, size_t n) {
     return true;
 }
 
+/* What differs from step to step is copied to one place, so that all steps are one program with the same addresses. */
 static dfx_status run_step(run *r, int step) {
     dfx_state *s = &r->ses->state;
-    size_t row_bytes = (size_t)dfx_flux_mod_cols(&r->m->parts.configs.flux) *
-                       dfx_dtype_bytes(r->m->backend->act_dtype);
-    void *mod = (unsigned char *)s->mod + (size_t)step * row_bytes;
-    return dfx_session_run(r->m, DFX_PROGRAM_STEP, step,
-                           (void *[]){s->x, s->txt, mod, s->cos, s->sin, s->dt + step, s->v});
+    dfx_backend *be = r->m->backend;
+    size_t row_bytes =
+        (size_t)dfx_flux_mod_cols(&r->m->parts.configs.flux) * dfx_dtype_bytes(be->act_dtype);
+    DFX_TRY(be->vt->copy_device(be, s->step_mod, (unsigned char *)s->mod + (size_t)step * row_bytes,
+                                row_bytes));
+    DFX_TRY(be->vt->copy_device(be, s->step_dt, s->dt + step, sizeof(float)));
+    DFX_TRY(
+        dfx_session_run(r->m, DFX_PROGRAM_STEP, step,
+                        (void *[]){s->x, s->txt, s->step_mod, s->cos, s->sin, s->step_dt, s->v}));
+    return dfx_session_keep_latents(r->m, step);
 }
 
+/* The step has run: look at what it made. */
+static dfx_status end_step(run *r, int step, float *latents, size_t n) {
+    DFX_TRY(dfx_session_wait(r->m, DFX_PROGRAM_STEP, step));
+    widen_act(r, latents, r->ses->latents[step % 2].ptr, n);
+    if (!all_finite(latents, n))
+        return dfx_fail(&r->m->sink, DFX_E_NUMERIC,
+                        "%s: the latents are not finite after step %d of %d; the weights are "
+                        "damaged or not of this architecture",
+                        r->m->path, step + 1, r->request->steps);
+    report(r, step + 1, r->request->steps);
+    return DFX_OK;
+}
+
+/* A step ahead: while the host looks at a step, the device has the next one. */
 static dfx_status denoise(run *r) {
     dfx_model *m = r->m;
-    const dfx_shape *shape = &r->ses->shape;
-    size_t n =
-        (size_t)(shape->width / 16 * (shape->height / 16) * m->parts.configs.flux.in_channels);
+    int n_steps = r->request->steps;
+    size_t n = (size_t)(dfx_picture_tokens(&m->parts.configs, &r->ses->shape) *
+                        m->parts.configs.flux.in_channels);
     float *latents;
     DFX_TRY(dfx_new_array(&m->sink, n, "latents", &latents));
     dfx_status status;
     DFX_TRY_OUT(status, draw_noise(r, latents));
-    stage_begin(r, DFX_STAGE_DENOISE, shape->n_steps);
-    for (int i = 0; i < shape->n_steps; i++) {
+    stage_begin(r, DFX_STAGE_DENOISE, n_steps);
+    for (int i = 0; i < n_steps; i++) {
         DFX_TRY_OUT(status, run_step(r, i));
-        DFX_TRY_OUT(status, download_act(r, latents, r->ses->state.x, n));
-        if (!all_finite(latents, n)) {
-            status = dfx_fail(&m->sink, DFX_E_NUMERIC,
-                              "%s: the latents are not finite after step %d of %d; the weights are "
-                              "damaged or not of this architecture",
-                              m->path, i + 1, shape->n_steps);
-            goto out;
-        }
-        report(r, i + 1, shape->n_steps);
+        if (i > 0)
+            DFX_TRY_OUT(status, end_step(r, i - 1, latents, n));
     }
+    DFX_TRY_OUT(status, end_step(r, n_steps - 1, latents, n));
     stage_end(r);
 out:
     dfx_free(latents);
@@ -301,9 +326,9 @@ static dfx_status draw(run *r) {
                 : text_is_there(r) ? DFX_PLAN_COND
                                    : DFX_PLAN_TEXT;
     dfx_feed_get_stats(ses->feed, &before);
-    DFX_TRY(dfx_feed_begin(ses->feed, ses->plan.stage_first_visit[first]));
+    DFX_TRY(dfx_session_picture_begin(r->m, first, r->request->steps));
     dfx_status status = run_stages(r);
-    dfx_feed_end(ses->feed);
+    dfx_session_picture_end(r->m);
     DFX_TRY(status);
     dfx_feed_get_stats(ses->feed, &after);
     r->image.wait_seconds = after.wait_seconds - before.wait_seconds;

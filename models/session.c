@@ -35,9 +35,8 @@ static dfx_status find_pages(dfx_model *m, dfx_session *ses) {
         }
         bool follows = p > 0 && dfx_picture_stage((dfx_program_id)p) ==
                                     dfx_picture_stage((dfx_program_id)(p - 1));
-        ses->first_region[p] = follows ? ses->first_region[p - 1] +
-                                             dfx_trace_regions(&ses->programs[p - 1], NULL, NULL)
-                                       : 0;
+        ses->first_region[p] =
+            follows ? ses->first_region[p - 1] + ses->programs[p - 1].n_regions : 0;
     }
     return DFX_OK;
 }
@@ -49,6 +48,12 @@ static dfx_status reserve(dfx_model *m, const dfx_plan *plan) {
         DFX_TRY(
             dfx_budget_reserve(&m->budget, &m->sink, plan->owners[i].name, plan->owners[i].bytes));
     return DFX_OK;
+}
+
+static size_t latent_bytes(const dfx_model *m) {
+    return (size_t)(dfx_picture_tokens(&m->parts.configs, &m->session.shape) *
+                    m->parts.configs.flux.in_channels) *
+           dfx_dtype_bytes(m->backend->act_dtype);
 }
 
 static dfx_status allocate(dfx_model *m, dfx_session *ses) {
@@ -72,58 +77,48 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
                              .queue_depth = m->profile.disk_queue_depth,
                              .verify = m->verify,
                              .unified = m->profile.unified};
+    for (int i = 0; i < 2; i++)
+        DFX_TRY(
+            m->backend->vt->pinned_alloc(m->backend, latent_bytes(m), "latents", &ses->latents[i]));
     return dfx_feed_open(&feed, &m->sink, &ses->feed);
 }
 
-/* What depends on the shape alone: RoPE tables, sigmas and their differences. */
-static dfx_status upload_tables(dfx_model *m, dfx_session *ses) {
+/* What depends on the size alone. */
+static dfx_status upload_rope(dfx_model *m, dfx_session *ses) {
     const dfx_shape *s = &ses->shape;
     int64_t h = dfx_picture_latents(&m->parts.configs, s->height) / 2,
             w = dfx_picture_latents(&m->parts.configs, s->width) / 2;
-    size_t n = (size_t)((s->n_text + h * w) * (m->parts.configs.flux.head_size / 2)),
-           steps = (size_t)s->n_steps;
+    size_t n = (size_t)((s->n_text + h * w) * (m->parts.configs.flux.head_size / 2));
     const dfx_backend_vtable *vt = m->backend->vt;
-    float *cos_table, *sin_table, *sigmas = NULL, *dt = NULL;
+    float *cos_table, *sin_table;
     DFX_TRY(dfx_new_array(&m->sink, 2 * n, "rope", &cos_table));
     sin_table = cos_table + n;
     dfx_flux_rope(&m->parts.configs.flux, s->n_text, h, w, cos_table, sin_table);
     dfx_status status;
     DFX_TRY_OUT(status, vt->upload(m->backend, ses->state.cos, cos_table, n * sizeof(float)));
     DFX_TRY_OUT(status, vt->upload(m->backend, ses->state.sin, sin_table, n * sizeof(float)));
-    DFX_TRY_OUT(status, dfx_new_array(&m->sink, 2 * steps + 1, "sigmas", &sigmas));
-    dt = sigmas + steps + 1;
-    dfx_sigmas_make(&m->parts.configs.sigmas, h * w, s->n_steps, sigmas);
-    for (size_t i = 0; i < steps; i++)
-        dt[i] = sigmas[i + 1] - sigmas[i];
-    DFX_TRY_OUT(status, vt->upload(m->backend, ses->state.sigmas, sigmas, steps * sizeof(float)));
-    DFX_TRY_OUT(status, vt->upload(m->backend, ses->state.dt, dt, steps * sizeof(float)));
 out:
-    dfx_free(sigmas);
     dfx_free(cos_table);
     return status;
 }
 
-static bool same_shape(const dfx_shape *a, const dfx_shape *b) {
-    return a->width == b->width && a->height == b->height && a->n_text == b->n_text &&
-           a->n_steps == b->n_steps;
-}
-
 dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
     dfx_session *ses = &m->session;
-    if (ses->ready && same_shape(&ses->shape, shape))
+    if (ses->ready && dfx_picture_serves(&ses->shape, shape))
         return DFX_OK;
     dfx_session_end(m);
     ses->shape = *shape;
+    ses->shape.n_steps = dfx_picture_step_capacity(shape->n_steps);
     dfx_status status;
     dfx_build_env env[DFX_N_COMPONENTS];
     dfx_model_env(m, env);
-    DFX_TRY_OUT(status, dfx_picture_build(&m->parts.configs, env, shape, ses->programs));
+    DFX_TRY_OUT(status, dfx_picture_build(&m->parts.configs, env, &ses->shape, ses->programs));
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
         DFX_TRY_OUT(status, dfx_executor_announce(m->backend, &ses->programs[i]));
     DFX_TRY_OUT(status, make_plan(m, ses));
     DFX_TRY_OUT(status, find_pages(m, ses));
     DFX_TRY_OUT(status, allocate(m, ses));
-    DFX_TRY_OUT(status, upload_tables(m, ses));
+    DFX_TRY_OUT(status, upload_rope(m, ses));
     ses->ready = true;
 out:
     if (status != DFX_OK)
@@ -134,6 +129,11 @@ out:
 void dfx_session_end(dfx_model *m) {
     dfx_session *ses = &m->session;
     dfx_feed_close(ses->feed);
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        dfx_recorded_fini(&ses->recorded[i], m->backend);
+    for (int i = 0; i < 2; i++)
+        if (ses->latents[i].ptr)
+            m->backend->vt->pinned_free(m->backend, &ses->latents[i]);
     if (ses->arena.ptr)
         m->backend->vt->free(m->backend, &ses->arena);
     if (m->backend)
@@ -159,7 +159,9 @@ typedef struct feed_pages {
 
 static dfx_status pin_visit(void *self, uint32_t region, uint32_t page_idx, void **base) {
     const feed_pages *f = self;
-    return dfx_feed_pin(f->feed, f->first_visit + region, f->cancelled, f->user, base);
+    uint32_t visit = f->first_visit + region;
+    DFX_TRY(dfx_feed_pin(f->feed, visit, f->cancelled, f->user, base));
+    return f->backend->vt->mark_begin(f->backend, visit);
 }
 
 /* The feed may think of writing there again only when the backend can tell it how long the ops take. */
@@ -173,16 +175,74 @@ static void unpin_visit(void *self, uint32_t region) {
         f->status = status;
 }
 
+/* Of the plan, which has as many steps as the session can make: the last ones are left out of a shorter picture. */
+static uint32_t first_visit_of(const dfx_session *ses, dfx_program_id id, int step) {
+    int stage = dfx_picture_stage(id);
+    return ses->plan.stage_first_visit[stage] +
+           (uint32_t)step * ses->trace.stages[stage].n_regions + ses->first_region[id];
+}
+
+/* Rows beyond the request's steps are conditioned like its last one; nobody reads them. */
+dfx_status dfx_session_upload_sigmas(dfx_model *m, int n_steps) {
+    const dfx_session *ses = &m->session;
+    const dfx_backend_vtable *vt = m->backend->vt;
+    size_t most = (size_t)ses->shape.n_steps, steps = (size_t)n_steps;
+    float *sigmas, *dt;
+    DFX_TRY(dfx_new_array(&m->sink, 2 * most + 1, "sigmas", &sigmas));
+    dt = sigmas + most + 1;
+    dfx_sigmas_make(&m->parts.configs.sigmas, dfx_picture_tokens(&m->parts.configs, &ses->shape),
+                    n_steps, sigmas);
+    for (size_t i = 0; i < steps; i++)
+        dt[i] = sigmas[i + 1] - sigmas[i];
+    for (size_t i = steps; i < most; i++)
+        sigmas[i] = sigmas[steps - 1];
+    dfx_status status = vt->upload(m->backend, ses->state.sigmas, sigmas, most * sizeof(float));
+    if (status == DFX_OK)
+        status = vt->upload(m->backend, ses->state.dt, dt, most * sizeof(float));
+    dfx_free(sigmas);
+    return status;
+}
+
+dfx_status dfx_session_picture_begin(dfx_model *m, int first_stage, int n_steps) {
+    const dfx_session *ses = &m->session;
+    dfx_feed_visits visits = {.first = ses->plan.stage_first_visit[first_stage],
+                              .skip_from = first_visit_of(ses, DFX_PROGRAM_STEP, n_steps),
+                              .skip_to = ses->plan.stage_first_visit[DFX_PLAN_DECODE]};
+    if (m->backend->vt->clock_sync)
+        DFX_TRY(m->backend->vt->clock_sync(m->backend));
+    return dfx_feed_begin(ses->feed, &visits);
+}
+
+void dfx_session_picture_end(dfx_model *m) {
+    dfx_feed_end(m->session.feed);
+}
+
 dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int step, void *const *externs) {
     dfx_session *ses = &m->session;
-    const dfx_plan_stage *stage = &ses->trace.stages[dfx_picture_stage(id)];
     feed_pages f = {.feed = ses->feed,
                     .backend = m->backend,
-                    .first_visit = ses->plan.stage_first_visit[dfx_picture_stage(id)] +
-                                   (uint32_t)step * stage->n_regions + ses->first_region[id],
+                    .first_visit = first_visit_of(ses, id, step),
                     .cancelled = m->cancelled,
                     .user = m->cancel_user};
     dfx_page_source pages = {.pin = pin_visit, .unpin = unpin_visit, .self = &f};
-    dfx_status status = dfx_executor_run(&ses->executor, &ses->programs[id], &pages, externs);
+    dfx_status status =
+        dfx_executor_run(&ses->executor, &ses->programs[id], &ses->recorded[id], &pages, externs);
     return status == DFX_OK ? f.status : status;
+}
+
+static uint32_t last_visit_of(const dfx_session *ses, dfx_program_id id, int step) {
+    return first_visit_of(ses, id, step) + ses->programs[id].n_regions - 1;
+}
+
+dfx_status dfx_session_wait(dfx_model *m, dfx_program_id id, int step) {
+    return m->backend->vt->wait_mark(m->backend, last_visit_of(&m->session, id, step));
+}
+
+/* The step's mark is made again, behind the copy. */
+dfx_status dfx_session_keep_latents(dfx_model *m, int step) {
+    dfx_session *ses = &m->session;
+    const dfx_backend_vtable *vt = m->backend->vt;
+    DFX_TRY(
+        vt->download_begin(m->backend, ses->latents[step % 2].ptr, ses->state.x, latent_bytes(m)));
+    return vt->mark(m->backend, last_visit_of(ses, DFX_PROGRAM_STEP, step));
 }

@@ -12,8 +12,9 @@ typedef struct dfx_model dfx_model;
 
 typedef struct dfx_session {
     bool ready;
-    dfx_shape shape;
+    dfx_shape shape; /* n_steps: the most that it can make */
     dfx_program programs[DFX_N_PROGRAMS];
+    dfx_recorded recorded[DFX_N_PROGRAMS];
     uint32_t first_region[DFX_N_PROGRAMS]; /* within the stage */
     dfx_trace trace;
     dfx_plan plan;
@@ -24,16 +25,31 @@ typedef struct dfx_session {
     dfx_state state;
     char *text_key;     /* owned; the prompt whose encodings the state holds, NULL: none */
     int64_t pooled_row; /* of clip_out, for text_key */
-    bool cond_valid;    /* the modulation table holds text_key at cond_guidance */
+    bool cond_valid;    /* the modulation table holds text_key at cond_guidance in cond_steps */
     float cond_guidance;
+    int cond_steps;
+    dfx_mem latents[2]; /* owned; pinned: of the last two steps, as the device has them */
 } dfx_session;
 
-/* Build for the shape unless the session already is. Errors: DFX_E_FORMAT, DFX_E_NOFIT (before anything is allocated on the
+/* Build for the shape unless the session serves it already. Errors: DFX_E_FORMAT, DFX_E_NOFIT (before anything is allocated on the
  * device), DFX_E_DEVICE, DFX_E_IO. */
 dfx_status dfx_session_begin(dfx_model *model, const dfx_shape *shape);
 void dfx_session_end(dfx_model *model); /* frees everything; fine when there is none */
 
-/* Run a program with its pages from the feed. `step`: which repetition, 0 where there is one. */
+/* A picture of `n_steps`, from a stage of the plan on: pages begin to come. After begin, end; on failure too. */
+dfx_status dfx_session_picture_begin(dfx_model *model, int first_stage, int n_steps);
+void dfx_session_picture_end(dfx_model *model);
+
+/* The sigmas of `n_steps` and their differences, to the state: before conditioning. */
+dfx_status dfx_session_upload_sigmas(dfx_model *model, int n_steps);
+
+/* Queue a program with its pages from the feed. `step`: which repetition, 0 where there is one. */
 dfx_status dfx_session_run(dfx_model *model, dfx_program_id id, int step, void *const *externs);
+
+/* Wait until the program has run. */
+dfx_status dfx_session_wait(dfx_model *model, dfx_program_id id, int step);
+
+/* The latents as they are after the step, once its end has been waited for. Queued; of the last two steps. */
+dfx_status dfx_session_keep_latents(dfx_model *model, int step);
 
 #endif

@@ -282,10 +282,29 @@ static void settle(dfx_builder *b, void **array, size_t count, size_t size) {
     *array = copy;
 }
 
+static dfx_status cut_regions(dfx_program *p, const dfx_sink *sink) {
+    uint32_t page = DFX_NO_PAGE;
+    DFX_TRY(dfx_arena_alloc(&p->arena, sink, (size_t)p->n_ops * sizeof(*p->regions),
+                            (void **)&p->regions));
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        uint32_t wanted = p->ops[i].page_idx;
+        if (wanted != DFX_NO_PAGE && wanted != page) {
+            uint32_t first = p->n_regions == 0 ? 0 : i;
+            p->regions[p->n_regions++] = (dfx_region){wanted, first, i};
+            page = wanted;
+        }
+        if (p->n_regions > 0)
+            p->regions[p->n_regions - 1].end_op = i + 1;
+    }
+    return DFX_OK;
+}
+
 dfx_status dfx_builder_finish(dfx_builder *b, dfx_program *out) {
     dfx_program *p = &b->program;
     if (!stuck(b))
         b->status = dfx_liveness_place(p->bufs, p->n_bufs, b->sink, &p->act_bytes);
+    if (!stuck(b))
+        b->status = cut_regions(p, b->sink);
     for (uint32_t i = 0; !stuck(b) && i < p->n_pages; i++) {
         p->page_bytes += p->pages[i].bytes;
         if (p->pages[i].bytes > p->page_bytes_max)

@@ -28,42 +28,64 @@ static void *address(const dfx_executor *ex, const dfx_program *program, const d
     return base + (size_t)(r->row0 * buf->cols + r->col0) * dfx_dtype_bytes(buf->dtype);
 }
 
-static dfx_status run_op(dfx_executor *ex, const dfx_program *program, const dfx_op *op,
-                         void *const *externs, void *page_base) {
-    dfx_op_call call;
-    dfx_program_call(program, (uint32_t)(op - program->ops), &call);
-    for (int i = 0; i < DFX_OP_SLOTS; i++)
-        if (op->r[i].buf)
-            call.m[i].ptr = address(ex, program, &op->r[i], externs, page_base);
-    DFX_TRY(ex->backend->vt->run(ex->backend, &call));
-    if (ex->probe)
-        ex->probe(ex->probe_user, op, &call);
+static dfx_status run_ops(dfx_executor *ex, const dfx_program *program, const dfx_region *region,
+                          void *const *externs, void *page_base) {
+    for (uint32_t i = region->first_op; i < region->end_op; i++) {
+        const dfx_op *op = &program->ops[i];
+        dfx_op_call call;
+        dfx_program_call(program, i, &call);
+        for (int slot = 0; slot < DFX_OP_SLOTS; slot++)
+            if (op->r[slot].buf)
+                call.m[slot].ptr = address(ex, program, &op->r[slot], externs, page_base);
+        DFX_TRY(ex->backend->vt->run(ex->backend, &call));
+        if (ex->probe)
+            ex->probe(ex->probe_user, op, &call);
+    }
     return DFX_OK;
 }
 
-/* Ops that read no weight belong to the region before them, the first ones to the first region; regions are those of
- * dfx_trace_regions(). */
-dfx_status dfx_executor_run(dfx_executor *ex, const dfx_program *program,
+static dfx_status record_ops(dfx_executor *ex, const dfx_program *program, const dfx_region *region,
+                             void *const *externs, void *page_base, dfx_recording **out) {
+    const dfx_backend_vtable *vt = ex->backend->vt;
+    DFX_TRY(vt->record_begin(ex->backend));
+    dfx_status status = run_ops(ex, program, region, externs, page_base);
+    if (status != DFX_OK) {
+        vt->record_end(ex->backend, NULL);
+        return status;
+    }
+    ex->n_recorded++;
+    return vt->record_end(ex->backend, out);
+}
+
+/* From its recording; where there is none yet, it is made. */
+static dfx_status run_region(dfx_executor *ex, const dfx_program *program, dfx_recorded *recorded,
+                             uint32_t region_idx, void *const *externs, void *base) {
+    const dfx_region *region = &program->regions[region_idx];
+    if (!recorded || !ex->backend->vt->replay || ex->probe)
+        return run_ops(ex, program, region, externs, base);
+    dfx_recording *recording = dfx_recorded_find(recorded, region_idx, base);
+    if (!recording) {
+        DFX_TRY(record_ops(ex, program, region, externs, base, &recording));
+        DFX_TRY(dfx_recorded_add(recorded, ex->backend, region_idx, base, recording));
+    }
+    return ex->backend->vt->replay(ex->backend, recording);
+}
+
+dfx_status dfx_executor_run(dfx_executor *ex, const dfx_program *program, dfx_recorded *recorded,
                             const dfx_page_source *pages, void *const *externs) {
-    uint32_t pinned = DFX_NO_PAGE, region = 0;
-    void *base = NULL;
-    dfx_status status = DFX_OK;
     if (ex->activation_bytes < program->act_bytes)
         return dfx_fail(ex->sink, DFX_E_INTERNAL,
                         "%s: an activation block of %zu bytes, wanted %zu", program->name,
                         ex->activation_bytes, program->act_bytes);
-    for (uint32_t i = 0; i < program->n_ops && status == DFX_OK; i++) {
-        uint32_t page = program->ops[i].page_idx;
-        if (page != DFX_NO_PAGE && page != pinned) {
-            if (pinned != DFX_NO_PAGE)
-                pages->unpin(pages->self, region++);
-            pinned = DFX_NO_PAGE;
-            DFX_TRY(pages->pin(pages->self, region, page, &base));
-            pinned = page;
-        }
-        status = run_op(ex, program, &program->ops[i], externs, base);
+    if (recorded)
+        DFX_TRY(dfx_recorded_begin(recorded, ex->backend, program->n_regions, externs,
+                                   program->n_externs));
+    for (uint32_t i = 0; i < program->n_regions; i++) {
+        void *base;
+        DFX_TRY(pages->pin(pages->self, i, program->regions[i].page_idx, &base));
+        dfx_status status = run_region(ex, program, recorded, i, externs, base);
+        pages->unpin(pages->self, i);
+        DFX_TRY(status);
     }
-    if (pinned != DFX_NO_PAGE)
-        pages->unpin(pages->self, region);
-    return status;
+    return DFX_OK;
 }

@@ -1,14 +1,15 @@
 /* Executor: one loop over a program's regions. It waits for the region's page, hands the ops to the backend with their
- * addresses, and gives the page back. Where pages come from it does not know.
+ * addresses, or launches what it has recorded of them, and gives the page back. Where pages come from it does not know.
  *
  *     dfx_executor ex = {.backend = be, .activations = block, .activation_bytes = bytes};
  *     DFX_TRY(dfx_executor_announce(be, &program));
- *     DFX_TRY(dfx_executor_run(&ex, &program, &pages, externs)); */
+ *     DFX_TRY(dfx_executor_run(&ex, &program, &recorded, &pages, externs)); */
 #ifndef DFX_OFFLOAD_EXECUTOR_H
 #define DFX_OFFLOAD_EXECUTOR_H
 
 #include "kernels/backend.h"
 #include "offload/program.h"
+#include "offload/recorded.h"
 
 /* Called after each op; addresses in `call` are of the device. For tests and traces. */
 typedef void (*dfx_probe_fn)(void *user, const dfx_op *op, const dfx_op_call *call);
@@ -25,16 +26,18 @@ typedef struct dfx_executor {
     const dfx_sink *sink;
     void *activations; /* borrowed; device address, DFX_ACT_ALIGN */
     size_t activation_bytes;
-    dfx_probe_fn probe; /* NULL: none */
+    dfx_probe_fn probe; /* NULL: none. With one, ops are run one by one */
     void *probe_user;
+    uint32_t n_recorded; /* regions, so far */
 } dfx_executor;
 
 /* Announce every op of a program to the backend, so that no run allocates. After all programs are announced the workspace is
  * known: backend->vt->workspace_bytes. */
 dfx_status dfx_executor_announce(dfx_backend *backend, const dfx_program *program);
 
-/* Run all ops. externs[i]: address of extern i on the device. Errors: those of the pages and the backend; DFX_E_CANCELLED. */
-dfx_status dfx_executor_run(dfx_executor *ex, const dfx_program *program,
+/* Run all ops. externs[i]: address of extern i on the device. recorded: the program's own, or NULL: op by op.
+ * Errors: those of the pages and the backend; DFX_E_CANCELLED. */
+dfx_status dfx_executor_run(dfx_executor *ex, const dfx_program *program, dfx_recorded *recorded,
                             const dfx_page_source *pages, void *const *externs);
 
 #endif

@@ -1,16 +1,18 @@
-/* One picture is a list of transfers, in the order of the timetable, and four cursors into it, under one lock:
+/* One picture is a list of transfers, in the order of the timetable, and five cursors into it, under one lock:
  *
- *   COLD --ask_all--> READING --read_some, verified--> PINNED or STAGED --copy_next--> PLACED --dfx_feed_unpin--> used
- *              n_asked                          n_read                      n_placed                 (n_ended counts visits)
+ *   COLD --ask_all--> READING --read_some, verified--> PINNED or STAGED --begin_copy--> COMING --end_copy--> PLACED
+ *              n_asked                          n_read                       n_begun              n_placed
  *
- *   n_placed <= n_read <= n_asked <= n_list
+ *   n_placed <= n_begun <= n_read <= n_asked <= n_list;   n_ended counts visits
  *   reader   asks for a page when it has a place to read to: its own of the RAM tier; a staging buffer, free again when
  *            the page that was in it is placed; on unified memory the place itself, free after `after_visit`. Pages of the
  *            RAM tier that are there pass without a read.
- *   copier   takes the next page that is read when `after_visit` has ended. A page that was read to its place passes.
+ *   copier   begins the copy of the next page that is read when the end of `after_visit` is marked, a few copies ahead, and
+ *            otherwise waits for the oldest of them to end. A page that was read to its place passes.
+ *   pin      of a page that is coming makes the ops wait, not the caller.
  *
- * A visit ends twice: unpinned, its ops are queued; when the backend's wait_mark returns, they have run. Both must be
- * before something is written to its place.
+ * A visit ends twice: unpinned, its ops are queued and their end is marked; some time later they have run. A copy to its
+ * place is queued after the first and begins after the second: the device waits for that, not the host.
  *
  * Staging buffers are used in turn, so the number of staged transfers says which. A failure or dfx_feed_end sets `stop`:
  * both threads then let go of what they hold and wait for the next picture. Whoever changes a cursor wakes the others;
@@ -79,23 +81,49 @@ static dfx_status start_threads(dfx_feed *feed) {
     return DFX_OK;
 }
 
-dfx_status dfx_feed_begin(dfx_feed *feed, uint32_t first_visit) {
+/* The last visit that is made in this picture and is not after `visit`; DFX_NO_VISIT: there is none. */
+static uint32_t last_made(const dfx_feed *feed, uint32_t visit) {
+    const dfx_feed_visits *v = &feed->visits;
+    if (visit != DFX_NO_VISIT && visit >= v->skip_from && visit < v->skip_to)
+        visit = v->skip_from == 0 ? DFX_NO_VISIT : v->skip_from - 1;
+    return visit == DFX_NO_VISIT || visit < v->first ? DFX_NO_VISIT : visit;
+}
+
+/* Under the lock. Visits that are not made have ended with the one before them. */
+static void set_n_ended(dfx_feed *feed, uint32_t n_ended) {
+    feed->n_ended = n_ended == feed->visits.skip_from ? feed->visits.skip_to : n_ended;
+}
+
+/* What the visits of the picture use and is not there from an earlier one, in the order of the timetable. */
+static void list_transfers(dfx_feed *feed) {
     const dfx_plan *plan = feed->o.plan;
-    if (first_visit > plan->n_visits)
-        return dfx_fail(feed->sink, DFX_E_INTERNAL, "page feed: wanted one of %u visits, found %u",
-                        plan->n_visits, first_visit);
+    for (uint32_t k = 0; k < plan->n_transfers; k++)
+        feed->position[k] = UINT32_MAX;
+    for (uint32_t v = feed->visits.first; v < plan->n_visits; v++)
+        if (last_made(feed, v) == v && !feed->is_made[feed->transfer_of[v]])
+            feed->position[feed->transfer_of[v]] = 0;
+    feed->n_list = 0;
+    for (uint32_t k = 0; k < plan->n_transfers; k++)
+        if (feed->position[k] != UINT32_MAX) {
+            feed->position[k] = feed->n_list;
+            feed->list[feed->n_list++] = k;
+        }
+}
+
+dfx_status dfx_feed_begin(dfx_feed *feed, const dfx_feed_visits *visits) {
+    const dfx_plan *plan = feed->o.plan;
+    if (visits->first > plan->n_visits || visits->skip_from > visits->skip_to ||
+        visits->skip_to > plan->n_visits)
+        return dfx_fail(feed->sink, DFX_E_INTERNAL,
+                        "page feed: wanted some of %u visits, found %u, without %u to %u",
+                        plan->n_visits, visits->first, visits->skip_from, visits->skip_to);
     dfx_feed_end(feed);
     pthread_mutex_lock(&feed->lock);
-    feed->n_list = 0;
-    for (uint32_t k = 0; k < plan->n_transfers; k++) {
-        bool wanted = feed->last_visit[k] >= first_visit && !feed->is_made[k];
-        feed->position[k] = wanted ? feed->n_list : UINT32_MAX;
-        if (wanted)
-            feed->list[feed->n_list++] = k;
-    }
-    feed->n_asked = feed->n_read = feed->n_placed = 0;
-    feed->n_staging_asked = feed->n_staging_placed = 0;
-    feed->n_ended = first_visit;
+    feed->visits = *visits;
+    list_transfers(feed);
+    feed->n_asked = feed->n_read = feed->n_begun = feed->n_placed = feed->n_joined = 0;
+    feed->n_staging_asked = feed->n_staging_begun = feed->n_staging_placed = 0;
+    set_n_ended(feed, visits->first);
     feed->status = DFX_OK;
     feed->stop = false;
     pthread_cond_broadcast(&feed->changed);
@@ -107,8 +135,9 @@ dfx_status dfx_feed_begin(dfx_feed *feed, uint32_t first_visit) {
  * fails now has told so, and fails the next picture too. Executor's thread, which alone changes n_ended. */
 static void wait_ops(const dfx_feed *feed) {
     dfx_backend *be = feed->o.backend;
-    if (feed->n_ended > 0)
-        be->vt->wait_mark(be, feed->n_ended - 1);
+    uint32_t last = feed->n_ended > 0 ? last_made(feed, feed->n_ended - 1) : DFX_NO_VISIT;
+    if (last != DFX_NO_VISIT)
+        be->vt->wait_mark(be, last);
 }
 
 static double now_seconds(void) {
@@ -118,9 +147,9 @@ static double now_seconds(void) {
 }
 
 /* Under the lock, which is given up while waiting and while `cancelled` is asked. */
-static dfx_status wait_placed(dfx_feed *feed, uint32_t position, bool (*cancelled)(void *user),
-                              void *user) {
-    while (feed->status == DFX_OK && position >= feed->n_placed) {
+static dfx_status wait_begun(dfx_feed *feed, uint32_t position, bool (*cancelled)(void *user),
+                             void *user) {
+    while (feed->status == DFX_OK && position >= feed->n_begun) {
         if (!cancelled) {
             pthread_cond_wait(&feed->changed, &feed->lock);
             continue;
@@ -130,7 +159,7 @@ static dfx_status wait_placed(dfx_feed *feed, uint32_t position, bool (*cancelle
         pthread_mutex_lock(&feed->lock);
         if (cancel)
             return DFX_E_CANCELLED;
-        if (feed->status != DFX_OK || position < feed->n_placed)
+        if (feed->status != DFX_OK || position < feed->n_begun)
             break;
         struct timespec until;
         clock_gettime(CLOCK_MONOTONIC, &until);
@@ -140,6 +169,15 @@ static dfx_status wait_placed(dfx_feed *feed, uint32_t position, bool (*cancelle
         pthread_cond_timedwait(&feed->changed, &feed->lock, &until);
     }
     return feed->status;
+}
+
+/* Copies end in order: what ops have waited for is what came before it, too. */
+static dfx_status join(dfx_feed *feed, uint32_t position) {
+    dfx_backend *be = feed->o.backend;
+    if (position < feed->n_placed || position < feed->n_joined)
+        return DFX_OK;
+    feed->n_joined = position + 1;
+    return be->vt->copy_join(be, position);
 }
 
 dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *user), void *user,
@@ -154,7 +192,9 @@ dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *
         if (feed->status != DFX_OK)
             status = feed->status;
         else if (position != UINT32_MAX) /* else it came in an earlier picture, to stay */
-            status = wait_placed(feed, position, cancelled, user);
+            status = wait_begun(feed, position, cancelled, user);
+        if (status == DFX_OK && position != UINT32_MAX)
+            status = join(feed, position);
         feed->stats.wait_seconds += now_seconds() - began;
     } else {
         status = dfx_fail(feed->sink, DFX_E_INTERNAL,
@@ -168,7 +208,7 @@ dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *
 
 void dfx_feed_unpin(dfx_feed *feed, uint32_t visit) {
     pthread_mutex_lock(&feed->lock);
-    feed->n_ended = visit + 1;
+    set_n_ended(feed, visit + 1);
     pthread_cond_broadcast(&feed->changed);
     pthread_mutex_unlock(&feed->lock);
 }
@@ -177,7 +217,7 @@ void dfx_feed_end(dfx_feed *feed) {
     pthread_mutex_lock(&feed->lock);
     feed->stop = true;
     pthread_cond_broadcast(&feed->changed);
-    while (feed->n_jobs > 0 || feed->copying)
+    while (feed->n_jobs > 0 || feed->copying || feed->n_placed < feed->n_begun)
         pthread_cond_wait(&feed->changed, &feed->lock);
     feed->status = DFX_OK;
     pthread_mutex_unlock(&feed->lock);
@@ -230,11 +270,17 @@ static bool may_ask(const dfx_feed *feed) {
     return way == FEED_WAY_RAM || place_is_free(feed, transfer);
 }
 
+/* Which mark says that the place is free. */
+static uint32_t mark_of(const dfx_feed *feed, const dfx_transfer *transfer) {
+    uint32_t visit = last_made(feed, transfer->after_visit);
+    return visit == DFX_NO_VISIT ? DFX_NO_MARK : visit;
+}
+
 /* The ops that used the place have run. */
 static dfx_status wait_place(const dfx_feed *feed, const dfx_transfer *transfer) {
     dfx_backend *be = feed->o.backend;
-    return transfer->after_visit == DFX_NO_VISIT ? DFX_OK
-                                                 : be->vt->wait_mark(be, transfer->after_visit);
+    uint32_t mark = mark_of(feed, transfer);
+    return mark == DFX_NO_MARK ? DFX_OK : be->vt->wait_mark(be, mark);
 }
 
 /* Where the bytes of the page shall be, and how much may be written there. */
@@ -362,45 +408,72 @@ static void *reader_main(void *raw) {
 }
 
 static bool may_copy(const dfx_feed *feed) {
-    return !feed->stop && feed->n_placed < feed->n_read &&
-           place_is_free(feed, transfer_at(feed, feed->n_placed));
+    return !feed->stop && feed->n_begun < feed->n_read &&
+           feed->n_begun - feed->n_placed < DFX_COPIES_AHEAD &&
+           place_is_free(feed, transfer_at(feed, feed->n_begun));
 }
 
-/* The lock is given up while copying. */
-static void copy_next(dfx_feed *feed) {
-    const dfx_transfer *transfer = transfer_at(feed, feed->n_placed);
+/* The lock is given up while the backend is asked. */
+static void begin_copy(dfx_feed *feed) {
+    const dfx_transfer *transfer = transfer_at(feed, feed->n_begun);
     dfx_backend *be = feed->o.backend;
-    size_t bytes = (size_t)dfx_feed_page(feed, transfer->page_idx)->bytes;
     dfx_feed_way way = dfx_feed_way_of(feed, transfer->page_idx);
+    dfx_status status = DFX_OK;
     if (way != FEED_WAY_PLACE) {
         const char *src = way == FEED_WAY_STAGED
-                              ? staging_buffer(feed, feed->n_staging_placed)
+                              ? staging_buffer(feed, feed->n_staging_begun)
                               : (char *)feed->ram.ptr + feed->ram_off[transfer->page_idx];
+        size_t bytes = (size_t)dfx_feed_page(feed, transfer->page_idx)->bytes;
+        uint32_t copy = feed->n_begun, after = mark_of(feed, transfer);
         feed->copying = true;
         pthread_mutex_unlock(&feed->lock);
-        dfx_status status = wait_place(feed, transfer);
-        if (status == DFX_OK)
-            status = be->vt->copy_page(be, (char *)feed->o.arena + transfer->off, src, bytes);
+        status =
+            be->vt->copy_begin(be, copy, after, (char *)feed->o.arena + transfer->off, src, bytes);
         pthread_mutex_lock(&feed->lock);
         feed->copying = false;
-        pthread_cond_broadcast(&feed->changed);
-        if (status != DFX_OK) {
-            fail(feed, status);
-            return;
-        }
-        feed->stats.copied_bytes += bytes;
+    }
+    if (status == DFX_OK) {
+        feed->n_staging_begun += way == FEED_WAY_STAGED;
+        feed->n_begun++;
+    } else {
+        fail(feed, status);
+    }
+    pthread_cond_broadcast(&feed->changed);
+}
+
+/* The lock is given up while waiting for the oldest copy. After a failure the copies that were begun are still waited for:
+ * nothing may write to the arena when the picture has ended. */
+static void end_copy(dfx_feed *feed) {
+    const dfx_transfer *transfer = transfer_at(feed, feed->n_placed);
+    dfx_backend *be = feed->o.backend;
+    dfx_feed_way way = dfx_feed_way_of(feed, transfer->page_idx);
+    dfx_status status = DFX_OK;
+    if (way != FEED_WAY_PLACE) {
+        uint32_t copy = feed->n_placed;
+        feed->copying = true;
+        pthread_mutex_unlock(&feed->lock);
+        status = be->vt->copy_wait(be, copy);
+        pthread_mutex_lock(&feed->lock);
+        feed->copying = false;
+        feed->stats.copied_bytes += dfx_feed_page(feed, transfer->page_idx)->bytes;
         feed->n_staging_placed += way == FEED_WAY_STAGED;
     }
-    feed->is_made[feed->list[feed->n_placed++]] = transfer->once;
+    if (status != DFX_OK)
+        fail(feed, status);
+    else
+        feed->is_made[feed->list[feed->n_placed]] = transfer->once;
+    feed->n_placed++;
     pthread_cond_broadcast(&feed->changed);
 }
 
 static void *copier_main(void *raw) {
     dfx_feed *feed = raw;
     pthread_mutex_lock(&feed->lock);
-    while (!feed->closing) {
+    while (!feed->closing || feed->n_placed < feed->n_begun) {
         if (may_copy(feed))
-            copy_next(feed);
+            begin_copy(feed);
+        else if (feed->n_placed < feed->n_begun)
+            end_copy(feed);
         else
             pthread_cond_wait(&feed->changed, &feed->lock);
     }

@@ -41,11 +41,15 @@ typedef struct dfx_feed_stats {
 dfx_status dfx_feed_open(const dfx_feed_options *options, const dfx_sink *sink, dfx_feed **out);
 void dfx_feed_close(dfx_feed *feed); /* at any moment; NULL is fine */
 
-/* A picture begins. Visits before `first_visit` will not be made (their stages are skipped): their transfers are not either.
- * Transfers start at once. */
-dfx_status dfx_feed_begin(dfx_feed *feed, uint32_t first_visit);
+/* A picture begins. Visits before `first_visit` and those in [skip_from, skip_to) will not be made (stages and repetitions that
+ * it does without): transfers for them alone are not either. Transfers start at once. */
+typedef struct dfx_feed_visits {
+    uint32_t first, skip_from, skip_to;
+} dfx_feed_visits;
+dfx_status dfx_feed_begin(dfx_feed *feed, const dfx_feed_visits *visits);
 
-/* Wait until the page of `visit` is in its place. Visits in order. Errors: DFX_E_IO or DFX_E_FORMAT from a read, told once
+/* Wait until the page of `visit` is in its place, or on its way there: the ops that are run next wait for it then. Visits in
+ * order. Errors: DFX_E_IO or DFX_E_FORMAT from a read, told once
  * by the thread that met it; DFX_E_CANCELLED when `cancelled` (may be NULL, polled) says so. Executor's thread. */
 dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *user), void *user,
                         void **base);

@@ -27,7 +27,6 @@ struct dfx_feed {
 
     /* Of the plan; they do not change after open. Owned. */
     uint32_t *transfer_of; /* [n_visits]: the transfer that brings what the visit uses */
-    uint32_t *last_visit;  /* [n_transfers]: the last visit that uses what it brings */
     uint64_t *ram_off;     /* [n_pages] */
 
     /* Pinned: one block each, so that no more is locked than the plan has booked. */
@@ -48,14 +47,15 @@ struct dfx_feed {
 
     /* Under the lock, all that follows. Arrays owned. */
     bool stop, closing;
-    bool copying;
-    dfx_status status;  /* of the picture */
+    bool copying;      /* a call of the backend is on its way */
+    dfx_status status; /* of the picture */
+    dfx_feed_visits visits;
     bool *is_loaded;    /* [n_pages]: in its place of the RAM tier, or on the way there */
     bool *is_made;      /* [n_transfers]: a permanent page that has come */
     uint32_t *list;     /* [n_transfers]: those of this picture */
     uint32_t *position; /* [n_transfers]: in the list, or UINT32_MAX */
-    uint32_t n_list, n_asked, n_read, n_placed, n_ended;
-    uint64_t n_staging_asked, n_staging_placed;
+    uint32_t n_list, n_asked, n_read, n_begun, n_placed, n_joined, n_ended;
+    uint64_t n_staging_asked, n_staging_begun, n_staging_placed;
     feed_job jobs[DFX_DISK_RANGES_MAX]; /* a ring */
     uint32_t first_job, n_jobs;
     uint32_t next_stored, n_stored_used;

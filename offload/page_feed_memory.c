@@ -47,8 +47,6 @@ static dfx_status match_visits(dfx_feed *feed, uint32_t *by_page) {
     const dfx_plan *plan = feed->o.plan;
     for (uint32_t p = 0; p < plan->n_pages; p++)
         by_page[p] = UINT32_MAX;
-    for (uint32_t k = 0; k < plan->n_transfers; k++)
-        feed->last_visit[k] = plan->transfers[k].for_visit;
     uint32_t k = 0;
     for (uint32_t v = 0; v < plan->n_visits; v++) {
         for (; k < plan->n_transfers && plan->transfers[k].for_visit <= v; k++)
@@ -61,7 +59,6 @@ static dfx_status match_visits(dfx_feed *feed, uint32_t *by_page) {
                             ", where no transfer brings it",
                             v, visit->page_idx, visit->off);
         feed->transfer_of[v] = found;
-        feed->last_visit[found] = v;
     }
     return DFX_OK;
 }
@@ -70,7 +67,6 @@ dfx_status dfx_feed_plan_check(dfx_feed *feed) {
     const dfx_plan *plan = feed->o.plan;
     uint32_t *by_page;
     DFX_TRY(dfx_new_array(feed->sink, plan->n_visits, "page feed", &feed->transfer_of));
-    DFX_TRY(dfx_new_array(feed->sink, plan->n_transfers, "page feed", &feed->last_visit));
     DFX_TRY(check_order(feed));
     for (uint32_t p = 0; p < plan->n_pages; p++)
         if (feed->o.page_idx[p] >= dfx_packed_n_pages(feed->o.packed))
@@ -172,6 +168,5 @@ void dfx_feed_memory_fini(dfx_feed *feed) {
     dfx_free(feed->is_loaded);
     dfx_free(feed->is_verified);
     dfx_free(feed->ram_off);
-    dfx_free(feed->last_visit);
     dfx_free(feed->transfer_of);
 }

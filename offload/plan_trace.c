@@ -24,24 +24,6 @@ double dfx_trace_op_seconds(const dfx_op_call *call, const dfx_profile *f) {
     return f->launch_s + fmax(dfx_op_flops(call) / rate, bytes / f->memory_bytes_per_s);
 }
 
-uint32_t dfx_trace_regions(const dfx_program *program, uint32_t *page_idx, uint32_t *op_end) {
-    uint32_t n = 0, current = DFX_NO_PAGE;
-    for (uint32_t i = 0; i < program->n_ops; i++) {
-        uint32_t page = program->ops[i].page_idx;
-        if (page == DFX_NO_PAGE || page == current)
-            continue;
-        if (n > 0 && op_end)
-            op_end[n - 1] = i;
-        if (page_idx)
-            page_idx[n] = page;
-        current = page;
-        n++;
-    }
-    if (n > 0 && op_end)
-        op_end[n - 1] = program->n_ops;
-    return n;
-}
-
 static dfx_status add_pages(dfx_trace *t, const dfx_program *program, const dfx_sink *sink) {
     for (uint32_t i = 0; i < program->n_pages; i++) {
         char *name;
@@ -57,25 +39,22 @@ static dfx_status add_pages(dfx_trace *t, const dfx_program *program, const dfx_
 static dfx_status add_regions(dfx_trace *t, dfx_plan_stage *stage, const dfx_program *program,
                               uint32_t first_page, const dfx_profile *profile,
                               const dfx_sink *sink) {
-    uint32_t n_before = stage->n_regions, n, *page_idx, *op_end, op = 0;
+    uint32_t n_before = stage->n_regions, n = program->n_regions;
     dfx_plan_region *regions;
-    size_t most = n_before + program->n_ops;
+    size_t most = (size_t)n_before + n;
     DFX_TRY(dfx_arena_alloc(&t->memory, sink, most * sizeof(*regions), (void **)&regions));
-    DFX_TRY(dfx_arena_alloc(&t->memory, sink, 2 * (size_t)program->n_ops * sizeof(*page_idx),
-                            (void **)&page_idx));
-    op_end = page_idx + program->n_ops;
-    n = dfx_trace_regions(program, page_idx, op_end);
     if (n_before)
         memcpy(regions, stage->regions, n_before * sizeof(*regions));
     for (uint32_t i = 0; i < n; i++) {
+        const dfx_region *region = &program->regions[i];
         double seconds = 0;
-        for (; op < op_end[i]; op++) {
+        for (uint32_t op = region->first_op; op < region->end_op; op++) {
             dfx_op_call call;
             dfx_program_call(program, op, &call);
             seconds += dfx_trace_op_seconds(&call, profile);
         }
         regions[n_before + i] =
-            (dfx_plan_region){.page_idx = first_page + page_idx[i], .seconds = seconds};
+            (dfx_plan_region){.page_idx = first_page + region->page_idx, .seconds = seconds};
     }
     stage->regions = regions;
     stage->n_regions = n_before + n;

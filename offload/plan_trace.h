@@ -25,10 +25,6 @@ dfx_status dfx_trace_make(const dfx_trace_program *programs, size_t n_programs,
                           const dfx_profile *profile, const dfx_sink *sink, dfx_trace *out);
 void dfx_trace_fini(dfx_trace *trace); /* zeroed trace is fine */
 
-/* The regions of a program: ops between two pages. An op without weights belongs to the region before it, the first ones to
- * the first region. Returns their number; op_end[i] (may be NULL, else [n_ops]): first op after region i. */
-uint32_t dfx_trace_regions(const dfx_program *program, uint32_t *page_idx, uint32_t *op_end);
-
 /* Modelled seconds of an op on a machine: the longer of arithmetic and bytes, and the launch. */
 double dfx_trace_op_seconds(const dfx_op_call *call, const dfx_profile *profile);
 

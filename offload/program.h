@@ -5,7 +5,8 @@
  *           each run: inputs, outputs, state that outlives the run), WEIGHT (in a page)
  *   ref     a rectangle of a buffer: what an op names
  *   page    all weights of one block, contiguous; the unit that moves. An op reads weights of one page at the most.
- *   region  the longest run of ops between two pages */
+ *   region  the longest run of ops that wants no other page. Ops without weights belong to the region before them, the
+ *           first ones to the first region. */
 #ifndef DFX_OFFLOAD_PROGRAM_H
 #define DFX_OFFLOAD_PROGRAM_H
 
@@ -57,6 +58,10 @@ typedef struct dfx_op {
     uint32_t page_idx; /* DFX_NO_PAGE: reads no weight */
 } dfx_op;
 
+typedef struct dfx_region {
+    uint32_t page_idx, first_op, end_op;
+} dfx_region;
+
 typedef struct dfx_extern {
     const char *name; /* in arena */
     uint32_t buf;
@@ -70,8 +75,9 @@ typedef struct dfx_program {
     dfx_weight *weights;
     dfx_page *pages;
     dfx_op *ops;
+    dfx_region *regions; /* in order: every op is in one; a page may have several */
     dfx_extern *externs;
-    uint32_t n_bufs, n_weights, n_pages, n_ops, n_externs;
+    uint32_t n_bufs, n_weights, n_pages, n_ops, n_regions, n_externs;
     size_t act_bytes;  /* of the activation block */
     size_t page_bytes; /* of all pages */
     size_t page_bytes_max;

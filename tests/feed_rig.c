@@ -40,35 +40,73 @@ static void device_pinned_free(dfx_backend *be, dfx_mem *mem) {
     *mem = (dfx_mem){0};
 }
 
-static dfx_status device_copy_page(dfx_backend *be, void *dst, const void *src, size_t bytes) {
+static void end_visits(fake_device *device, uint32_t visit) {
+    for (uint32_t v = 0; v <= visit && v < FEED_RIG_VISITS_MAX; v++)
+        device->queued_from[v] = device->queued_to[v] = NULL;
+}
+
+/* Copies up to `copy`, under the lock. Each waits for the visits that it was told to wait for, and for no other. */
+static void run_copies(fake_device *device, uint32_t copy) {
+    for (; device->n_run <= copy; device->n_run++) {
+        const fake_copy *c = &device->copies[device->n_run % DFX_COPIES_AHEAD];
+        if (!c->is_held || c->number != device->n_run)
+            continue;
+        if (c->after_visit != DFX_NO_MARK)
+            end_visits(device, c->after_visit);
+        if (c->dst < device->pinned_to && c->dst + c->bytes > device->pinned_from)
+            device->overwritten = true;
+        for (uint32_t v = 0; v < FEED_RIG_VISITS_MAX; v++)
+            if (c->dst < device->queued_to[v] && c->dst + c->bytes > device->queued_from[v])
+                device->overwritten = true;
+        memcpy(c->dst, c->src, c->bytes);
+    }
+}
+
+/* Pages that are read to their place have numbers, too, but are not copied. */
+static dfx_status device_copy_begin(dfx_backend *be, uint32_t copy, uint32_t after_visit, void *dst,
+                                    const void *src, size_t bytes) {
     fake_device *device = device_of(be);
     if (++device->n_copies == device->copy_fault)
         return dfx_fail(device->sink, DFX_E_DEVICE, "the device is gone");
     if (device->copy_delay_us)
         usleep(device->copy_delay_us);
     pthread_mutex_lock(&device->lock);
-    if ((char *)dst < device->pinned_to && (char *)dst + bytes > device->pinned_from)
-        device->overwritten = true;
-    for (uint32_t v = 0; v < FEED_RIG_VISITS_MAX; v++)
-        if ((char *)dst < device->queued_to[v] && (char *)dst + bytes > device->queued_from[v])
-            device->overwritten = true;
+    if (copy < device->n_run) /* a new picture */
+        device->n_run = copy;
+    device->too_far |= device->copies[copy % DFX_COPIES_AHEAD].is_held;
+    device->copies[copy % DFX_COPIES_AHEAD] =
+        (fake_copy){.is_held = true, copy, dst, src, bytes, after_visit};
     pthread_mutex_unlock(&device->lock);
-    memcpy(dst, src, bytes);
+    return DFX_OK;
+}
+
+static dfx_status device_copy_join(dfx_backend *be, uint32_t copy) {
+    fake_device *device = device_of(be);
+    pthread_mutex_lock(&device->lock);
+    run_copies(device, copy);
+    pthread_mutex_unlock(&device->lock);
+    return DFX_OK;
+}
+
+static dfx_status device_copy_wait(dfx_backend *be, uint32_t copy) {
+    DFX_TRY(device_copy_join(be, copy));
+    device_of(be)->copies[copy % DFX_COPIES_AHEAD].is_held = false;
     return DFX_OK;
 }
 
 static dfx_status device_wait_mark(dfx_backend *be, uint32_t visit) {
     fake_device *device = device_of(be);
     pthread_mutex_lock(&device->lock);
-    for (uint32_t v = 0; v <= visit; v++)
-        device->queued_from[v] = device->queued_to[v] = NULL;
+    end_visits(device, visit);
     pthread_mutex_unlock(&device->lock);
     return DFX_OK;
 }
 
 static const dfx_backend_vtable device_vtable = {.pinned_alloc = device_pinned_alloc,
                                                  .pinned_free = device_pinned_free,
-                                                 .copy_page = device_copy_page,
+                                                 .copy_begin = device_copy_begin,
+                                                 .copy_wait = device_copy_wait,
+                                                 .copy_join = device_copy_join,
                                                  .wait_mark = device_wait_mark};
 
 /* BF16, none of it infinite: noise, which LZ4 leaves alone, or every upper byte a zero. */
@@ -220,6 +258,7 @@ void feed_rig_fini(feed_rig *rig) {
     feed_rig_close(rig);
     assert_int_equal(rig->device.pinned_bytes, 0);
     assert_false(rig->device.overwritten);
+    assert_false(rig->device.too_far);
     pthread_mutex_destroy(&rig->device.lock);
     dfx_packed_close(rig->packed);
     for (uint32_t p = 0; p < rig->n_pages; p++)
@@ -283,7 +322,7 @@ dfx_status feed_rig_visits(feed_rig *rig, uint32_t first, uint32_t end) {
 }
 
 dfx_status feed_rig_picture(feed_rig *rig, uint32_t first) {
-    dfx_status status = dfx_feed_begin(rig->feed, first);
+    dfx_status status = dfx_feed_begin(rig->feed, &(dfx_feed_visits){.first = first});
     if (status == DFX_OK)
         status = feed_rig_visits(rig, first, rig->plan.n_visits);
     dfx_feed_end(rig->feed);

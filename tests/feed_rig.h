@@ -14,8 +14,18 @@
 
 enum { FEED_RIG_PAGES_MAX = 12, FEED_RIG_VISITS_MAX = 256 };
 
-/* A device in host memory. Places are watched: a copy fails the test when it goes to a pinned one, or to one whose visit the
- * device has not ended, which it does as late as it may: in wait_mark. */
+typedef struct fake_copy {
+    bool is_held; /* begun and not yet waited for */
+    uint32_t number;
+    char *dst;
+    const char *src;
+    size_t bytes;
+    uint32_t after_visit;
+} fake_copy;
+
+/* A device in host memory that does everything as late as it may: copies when they are waited for or joined, and visits end
+ * when a copy or a call waits for them. Places are watched: a copy fails the test when it goes to a pinned one, or to one
+ * whose visit has not ended. */
 typedef struct fake_device {
     dfx_backend backend;
     const dfx_sink *sink;
@@ -25,7 +35,9 @@ typedef struct fake_device {
     uint32_t copy_delay_us;
     char *pinned_from, *pinned_to; /* where a visit is being made; under lock, as what follows */
     char *queued_from[FEED_RIG_VISITS_MAX], *queued_to[FEED_RIG_VISITS_MAX]; /* by visit */
-    bool overwritten;
+    fake_copy copies[DFX_COPIES_AHEAD];                                      /* a ring, by number */
+    uint32_t n_run; /* copies that have been made */
+    bool overwritten, too_far;
     pthread_mutex_t lock;
 } fake_device;
 

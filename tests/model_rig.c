@@ -144,7 +144,7 @@ void mrig_run(model_rig *r, const dfx_program *program, void *const *externs) {
     r->n_outputs = 0;
     assert_int_equal(dfx_executor_announce(r->backend, program), DFX_OK);
     assert_int_equal(r->backend->vt->workspace_alloc(r->backend), DFX_OK);
-    assert_int_equal(dfx_executor_run(&executor, program, &pages, externs), DFX_OK);
+    assert_int_equal(dfx_executor_run(&executor, program, NULL, &pages, externs), DFX_OK);
     assert_null(page.block);
     r->backend->vt->workspace_free(r->backend);
     free(executor.activations);

@@ -61,14 +61,17 @@ static uint32_t bringer(const dfx_plan *plan, uint32_t visit) {
     return found;
 }
 
-static moved planned(const dfx_model *m, int first, bool is_first_picture) {
+/* The session has been built for more steps, perhaps. */
+static moved planned(const dfx_model *m, int first, int n_steps, bool is_first_picture) {
     const dfx_plan *plan = &m->session.plan;
+    uint32_t skip_from = plan->stage_first_visit[DFX_PLAN_DENOISE] +
+                         (uint32_t)n_steps * m->session.trace.stages[DFX_PLAN_DENOISE].n_regions;
     bool *needed = calloc(plan->n_transfers + 1, sizeof(bool)),
          *loaded = calloc(plan->n_pages, sizeof(bool));
     assert_true(needed && loaded);
     moved sum = {0};
     for (uint32_t v = plan->stage_first_visit[first]; v < plan->n_visits; v++)
-        needed[bringer(plan, v)] = true;
+        needed[bringer(plan, v)] |= v < skip_from || v >= plan->stage_first_visit[DFX_PLAN_DECODE];
     for (uint32_t k = 0; k < plan->n_transfers; k++) {
         const dfx_transfer *t = &plan->transfers[k];
         if (!needed[k] || (t->once && !is_first_picture))
@@ -112,12 +115,12 @@ static void same_within(draw_rig *r, const dfx_request *request, const dfx_image
     assert_true(r->ram_budget_bytes == 0 || plan->host_bytes <= r->ram_budget_bytes);
     assert_int_equal(image.peak_device_bytes, plan->peak_bytes);
     assert_in_range(held, plan->peak_bytes, held_at_most(plan->peak_bytes + plan->host_bytes));
-    moved_as_planned(&image, planned(r->model, DFX_PLAN_TEXT, true));
+    moved_as_planned(&image, planned(r->model, DFX_PLAN_TEXT, image.steps, true));
     draw_same(want, &image);
     dfx_image_free(&image);
     image = draw(r, request); /* the text is there */
     assert_int_equal(image.peak_device_bytes, plan->peak_bytes);
-    moved_as_planned(&image, planned(r->model, DFX_PLAN_DENOISE, false));
+    moved_as_planned(&image, planned(r->model, DFX_PLAN_DENOISE, image.steps, false));
     draw_same(want, &image);
     dfx_image_free(&image);
 }
@@ -142,6 +145,30 @@ static void budgets_of_any_size_and_offload_give_same_bytes(void **state) {
             same_within(r, &request, &want, nth_budget(most, least, i));
         }
     dfx_image_free(&want);
+}
+
+/* A session serves pictures of fewer steps than it was made for, with the bytes of one that was made for them. */
+static void steps_of_one_session_give_the_bytes_of_their_own(void **state) {
+    static const int steps[] = {3, 1, 4, 2};
+    draw_rig *r = *state;
+    dfx_request request;
+    dfx_image want[DFX_COUNT(steps)], unbounded = draw_unbounded(r, &request);
+    uint64_t least = least_budget(r, &request);
+    for (size_t i = 0; i < DFX_COUNT(steps); i++) {
+        draw_open(r, DRAW_SCENES, least);
+        request.steps = steps[i];
+        want[i] = draw(r, &request);
+    }
+    draw_open(r, DRAW_SCENES, least);
+    for (size_t i = 0; i < DFX_COUNT(steps); i++) {
+        request.steps = steps[i];
+        dfx_image image = draw(r, &request);
+        draw_same(&want[i], &image);
+        dfx_image_free(&image);
+    }
+    for (size_t i = 0; i < DFX_COUNT(steps); i++)
+        dfx_image_free(&want[i]);
+    dfx_image_free(&unbounded);
 }
 
 /* What stays never moves again; what streams is read for each use unless pinned memory has it. */
@@ -293,6 +320,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         WITH_DRAW_RIG(budgets_of_any_size_and_offload_give_same_bytes),
         WITH_DRAW_RIG(budgets_decide_what_a_second_picture_moves),
+        WITH_DRAW_RIG(steps_of_one_session_give_the_bytes_of_their_own),
         WITH_DRAW_RIG(ram_budgets_of_any_size_give_same_bytes),
         WITH_DRAW_RIG(ram_budget_of_offload_ram_is_refused_naming_the_least),
         WITH_DRAW_RIG(budget_one_byte_below_the_least_is_refused_naming_it),

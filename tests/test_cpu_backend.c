@@ -228,7 +228,7 @@ static void backend_pinned_memory_is_aligned_for_direct_reads(void **state) {
     assert_int_equal(pinned.bytes, 5000);
     for (int i = 0; i < 5000; i++)
         ((unsigned char *)pinned.ptr)[i] = (unsigned char)(i * 7);
-    assert_int_equal(be->vt->copy_page(be, device.ptr, pinned.ptr, 5000), DFX_OK);
+    assert_int_equal(be->vt->copy_begin(be, 0, DFX_NO_MARK, device.ptr, pinned.ptr, 5000), DFX_OK);
     assert_memory_equal(device.ptr, pinned.ptr, 5000);
     be->vt->pinned_free(be, &pinned);
     be->vt->free(be, &device);

@@ -123,7 +123,8 @@ static void feed_begun_at_the_end_brings_nothing(void **state) {
     assert_int_equal(feed_rig_picture(&rig, rig.plan.n_visits), DFX_OK);
     feed_stats(&rig, &read_bytes, &copied_bytes);
     assert_int_equal(read_bytes + copied_bytes, 0);
-    assert_int_equal(dfx_feed_begin(rig.feed, rig.plan.n_visits + 1), DFX_E_INTERNAL);
+    assert_int_equal(dfx_feed_begin(rig.feed, &(dfx_feed_visits){.first = rig.plan.n_visits + 1}),
+                     DFX_E_INTERNAL);
     feed_rig_fini(&rig);
 }
 
@@ -138,7 +139,7 @@ static void feed_ended_in_the_middle_plays_the_next_picture(void **state) {
         feed_rig_init(&rig, *state, 200 + kind, &shape);
         for (uint32_t n_visits = 0; n_visits < 24; n_visits += 2) {
             assert_int_equal(feed_rig_open(&rig), DFX_OK);
-            assert_int_equal(dfx_feed_begin(rig.feed, 0), DFX_OK);
+            assert_int_equal(dfx_feed_begin(rig.feed, &(dfx_feed_visits){.first = 0}), DFX_OK);
             assert_int_equal(feed_rig_visits(&rig, 0, n_visits), DFX_OK);
             dfx_feed_end(rig.feed);
             assert_int_equal(feed_rig_picture(&rig, 0), DFX_OK);
@@ -161,7 +162,7 @@ static void feed_closed_at_any_moment_ends(void **state) {
         for (uint32_t i = 0; i < 24; i++) {
             assert_int_equal(feed_rig_open(&rig), DFX_OK);
             if (i >= 1)
-                assert_int_equal(dfx_feed_begin(rig.feed, 0), DFX_OK);
+                assert_int_equal(dfx_feed_begin(rig.feed, &(dfx_feed_visits){.first = 0}), DFX_OK);
             if (i >= 4)
                 usleep((useconds_t)feed_rig_random(&rig, 1500));
             if (i >= 12)
@@ -188,7 +189,7 @@ static void feed_pin_that_waits_can_be_cancelled(void **state) {
     feed_rig_init(&rig, *state, 10, &six_pages);
     rig.device.copy_delay_us = 300000; /* the page takes long, the second question comes before */
     assert_int_equal(feed_rig_open(&rig), DFX_OK);
-    assert_int_equal(dfx_feed_begin(rig.feed, 0), DFX_OK);
+    assert_int_equal(dfx_feed_begin(rig.feed, &(dfx_feed_visits){.first = 0}), DFX_OK);
     countdown asked = {.n_left = 1};
     assert_int_equal(dfx_feed_pin(rig.feed, 0, count_down, &asked, &base), DFX_E_CANCELLED);
     assert_int_equal(asked.n_left, -1);
@@ -205,11 +206,46 @@ static void feed_pin_out_of_turn_is_refused(void **state) {
     feed_rig_init(&rig, *state, 11, &six_pages);
     assert_int_equal(feed_rig_open(&rig), DFX_OK);
     assert_int_equal(dfx_feed_pin(rig.feed, 0, NULL, NULL, &base), DFX_E_INTERNAL);
-    assert_int_equal(dfx_feed_begin(rig.feed, 3), DFX_OK);
+    assert_int_equal(dfx_feed_begin(rig.feed, &(dfx_feed_visits){.first = 3}), DFX_OK);
     assert_int_equal(dfx_feed_pin(rig.feed, 2, NULL, NULL, &base), DFX_E_INTERNAL);
     assert_int_equal(dfx_feed_pin(rig.feed, rig.plan.n_visits, NULL, NULL, &base), DFX_E_INTERNAL);
     dfx_feed_end(rig.feed);
     assert_int_equal(dfx_feed_pin(rig.feed, 3, NULL, NULL, &base), DFX_E_INTERNAL);
+    feed_rig_fini(&rig);
+}
+
+/* Repetitions that a picture does without: their pages do not come, and what waits for their end waits for the visit before
+ * them. Any of them, in any order of pictures. */
+static void feed_skips_visits(void **state) {
+    static const dfx_feed_visits pictures[] = {
+        {.first = 0, .skip_from = 12, .skip_to = 18}, {.first = 0, .skip_from = 6, .skip_to = 18},
+        {.first = 3, .skip_from = 8, .skip_to = 24},  {.first = 0, .skip_from = 0, .skip_to = 13},
+        {.first = 0, .skip_from = 24, .skip_to = 24}, {.first = 6, .skip_from = 7, .skip_to = 23}};
+    feed_rig rig;
+    feed_rig_init(&rig, *state, 13, &six_pages);
+    assert_int_equal(feed_rig_open(&rig), DFX_OK);
+    for (size_t i = 0; i < DFX_COUNT(pictures); i++) {
+        const dfx_feed_visits *v = &pictures[i];
+        dfx_feed_stats before, after;
+        uint64_t streamed = 0;
+        dfx_feed_get_stats(rig.feed, &before);
+        assert_int_equal(dfx_feed_begin(rig.feed, v), DFX_OK);
+        assert_int_equal(
+            feed_rig_visits(&rig, v->first, v->skip_from > v->first ? v->skip_from : v->first),
+            DFX_OK);
+        assert_int_equal(
+            feed_rig_visits(&rig, v->skip_to > v->first ? v->skip_to : v->first, rig.plan.n_visits),
+            DFX_OK);
+        dfx_feed_end(rig.feed);
+        dfx_feed_get_stats(rig.feed, &after);
+        for (uint32_t visit = v->first; visit < rig.plan.n_visits; visit++) {
+            uint32_t p = rig.visits[visit].page_idx;
+            if ((visit < v->skip_from || visit >= v->skip_to) && !rig.resident[p])
+                streamed += rig.pages[p].bytes;
+        }
+        if (i > 0) /* the resident pages came in the first */
+            assert_int_equal(after.copied_bytes - before.copied_bytes, streamed);
+    }
     feed_rig_fini(&rig);
 }
 
@@ -220,7 +256,7 @@ static void feed_reads_ahead_of_the_visit(void **state) {
     feed_rig_shape shape = {.n_pages = 2, .n_slots = 2, .n_repeats = 1, .n_staging = 1};
     feed_rig_init(&rig, *state, 12, &shape);
     assert_int_equal(feed_rig_open(&rig), DFX_OK);
-    assert_int_equal(dfx_feed_begin(rig.feed, 0), DFX_OK);
+    assert_int_equal(dfx_feed_begin(rig.feed, &(dfx_feed_visits){.first = 0}), DFX_OK);
     while (stats.copied_bytes < feed_rig_copied_bytes(&rig, true)) {
         usleep(1000); /* alarm() ends the test should it never come */
         dfx_feed_get_stats(rig.feed, &stats);
@@ -246,6 +282,7 @@ int main(void) {
         TEST(feed_closed_at_any_moment_ends),
         TEST(feed_pin_that_waits_can_be_cancelled),
         TEST(feed_pin_out_of_turn_is_refused),
+        TEST(feed_skips_visits),
         TEST(feed_reads_ahead_of_the_visit),
     };
     alarm(HANG_SECONDS);

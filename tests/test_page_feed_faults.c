@@ -200,7 +200,7 @@ static void feed_damaged_page_is_told_once_and_not_shown(void **state) {
         damage(&rig, 4);
         recorder_clear(&dir->log);
         assert_int_equal(feed_rig_open(&rig), DFX_OK);
-        assert_int_equal(dfx_feed_begin(rig.feed, 0), DFX_OK);
+        assert_int_equal(dfx_feed_begin(rig.feed, &(dfx_feed_visits){.first = 0}), DFX_OK);
         assert_int_equal(feed_rig_visits(&rig, 0, 6), DFX_E_FORMAT);
         said_error(&dir->log, "damaged");
         void *base;
@@ -217,7 +217,7 @@ static void feed_damaged_page_is_told_once_and_not_shown(void **state) {
 
 /* Without looking at the bytes. */
 static dfx_status blind_picture(feed_rig *rig) {
-    dfx_status status = dfx_feed_begin(rig->feed, 0);
+    dfx_status status = dfx_feed_begin(rig->feed, &(dfx_feed_visits){.first = 0});
     for (uint32_t v = 0; status == DFX_OK && v < rig->plan.n_visits; v++) {
         void *base;
         status = dfx_feed_pin(rig->feed, v, NULL, NULL, &base);

@@ -63,8 +63,10 @@ typedef struct copies {
 static dfx_status copy_round(bench *b, void *user, uint64_t idx) {
     copies *c = user;
     size_t off = idx % N_PLACES * COPY_BYTES;
-    return b->be->vt->copy_page(b->be, (char *)c->device.ptr + off, (char *)c->pinned.ptr + off,
-                                c->bytes);
+    uint32_t copy = (uint32_t)idx;
+    DFX_TRY(b->be->vt->copy_begin(b->be, copy, DFX_NO_MARK, (char *)c->device.ptr + off,
+                                  (char *)c->pinned.ptr + off, c->bytes));
+    return b->be->vt->copy_wait(b->be, copy);
 }
 
 static dfx_status measure_link(bench *b, dfx_bench_device *out) {

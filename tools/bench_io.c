@@ -115,7 +115,7 @@ static void tear_down(bench *b) {
 
 static dfx_status run_feed(bench *b, double *seconds) {
     double began = dfx_bench_seconds();
-    dfx_status status = dfx_feed_begin(b->feed, 0);
+    dfx_status status = dfx_feed_begin(b->feed, &(dfx_feed_visits){.first = 0});
     for (uint32_t v = 0; status == DFX_OK && v < b->plan.n_visits; v++) {
         void *base;
         status = dfx_feed_pin(b->feed, v, b->options->cancelled, NULL, &base);

@@ -196,8 +196,15 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
                     DFX_N_OP_KINDS, (unsigned)call->kind);
 }
 
-/* Ops have ended when run returns. */
-static dfx_status cpu_mark(dfx_backend *be, uint32_t visit) {
+/* `after_visit` has ended when the caller knows of its end. */
+static dfx_status cpu_copy_begin(dfx_backend *be, uint32_t copy, uint32_t after_visit,
+                                 void *dst_device, const void *src_pinned, size_t bytes) {
+    memcpy(dst_device, src_pinned, bytes);
+    return DFX_OK;
+}
+
+/* Ops and copies have ended when their calls return. */
+static dfx_status cpu_ended(dfx_backend *be, uint32_t visit_or_copy) {
     return DFX_OK;
 }
 
@@ -213,14 +220,19 @@ static const dfx_backend_vtable cpu_vtable = {
     .download = cpu_copy_out,
     .pinned_alloc = cpu_pinned_alloc,
     .pinned_free = cpu_free,
-    .copy_page = cpu_copy_in,
+    .copy_begin = cpu_copy_begin,
+    .copy_wait = cpu_ended,
+    .copy_join = cpu_ended,
+    .copy_device = cpu_copy_in,
+    .download_begin = cpu_copy_out,
     .prepare = cpu_prepare,
     .workspace_bytes = cpu_workspace_bytes,
     .workspace_alloc = cpu_workspace_alloc,
     .workspace_free = cpu_workspace_free,
     .run = cpu_run,
-    .mark = cpu_mark,
-    .wait_mark = cpu_mark,
+    .mark_begin = cpu_ended,
+    .mark = cpu_ended,
+    .wait_mark = cpu_ended,
     .set_cancel = cpu_set_cancel,
 };
 

@@ -1,8 +1,6 @@
-/* A CUDA device as a backend: memory, copies, marks, and a switch from the kind of an op to its launcher.
+/* A CUDA device as a backend: memory, and a switch from the kind of an op to its launcher.
  *
- * Two streams. Ops, uploads and downloads go to `compute`, in the order of the calls; pages go to `copy`, from the feed's
- * thread, which waits for each. No event joins the two: a page is in its place before the executor may name it, and its
- * place is not written to before wait_mark has seen the last op that reads it end.
+ * Ops, uploads and downloads go to the stream `compute`, in the order of the calls; what is beside it is in cuda_stream.c.
  *
  * The workspace is one block: what the greediest op wants, then what cuBLASLt wants. Ops run one after the other, so all use
  * it in turn. */
@@ -10,6 +8,7 @@
 
 #include "kernels/cuda/cuda_gemm.h"
 #include "kernels/cuda/cuda_open.h"
+#include "kernels/cuda/cuda_stream.h"
 
 enum { PINNED_ALIGN = 4096, PART_ALIGN = 256 };
 
@@ -33,14 +32,13 @@ static void cuda_close(dfx_backend *be) {
     dfx_free(cuda);
 }
 
-/* Of any thread: the device is a thread's own choice. */
-static dfx_status use_device(const dfx_cuda *cuda) {
+dfx_status dfx_cuda_use(const dfx_cuda *cuda) {
     return dfx_cuda_check(cuda, cudaSetDevice(cuda->device), "choosing the device");
 }
 
 static dfx_status cuda_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
     void *ptr;
-    DFX_TRY(use_device(cuda_of(be)));
+    DFX_TRY(dfx_cuda_use(cuda_of(be)));
     cudaError_t error = cudaMalloc(&ptr, bytes ? bytes : 1);
     if (error == cudaErrorMemoryAllocation) {
         size_t free_bytes = 0, all_bytes = 0;
@@ -69,7 +67,7 @@ static dfx_status cuda_pinned_alloc(dfx_backend *be, size_t bytes, const char *t
         return dfx_fail(be->sink, DFX_E_NOFIT,
                         "cuda: %s wants %zu bytes, more than can be addressed", tag, bytes);
     padded = padded / PINNED_ALIGN * PINNED_ALIGN;
-    DFX_TRY(use_device(cuda_of(be)));
+    DFX_TRY(dfx_cuda_use(cuda_of(be)));
     DFX_TRY(dfx_mem_alloc_aligned(be->sink, padded, PINNED_ALIGN, tag, out));
     cudaError_t error = cudaHostRegister(out->ptr, padded, cudaHostRegisterDefault);
     if (error == cudaSuccess) {
@@ -116,17 +114,6 @@ static dfx_status cuda_download(dfx_backend *be, void *dst_host, const void *src
         cuda, cudaMemcpyAsync(dst_host, src_device, bytes, cudaMemcpyDeviceToHost, cuda->compute),
         what));
     return dfx_cuda_check(cuda, cudaStreamSynchronize(cuda->compute), what);
-}
-
-static dfx_status cuda_copy_page(dfx_backend *be, void *dst_device, const void *src_pinned,
-                                 size_t bytes) {
-    dfx_cuda *cuda = cuda_of(be);
-    static const char what[] = "copy of a page";
-    DFX_TRY(use_device(cuda));
-    DFX_TRY(dfx_cuda_check(
-        cuda, cudaMemcpyAsync(dst_device, src_pinned, bytes, cudaMemcpyHostToDevice, cuda->copy),
-        what));
-    return dfx_cuda_check(cuda, cudaStreamSynchronize(cuda->copy), what);
 }
 
 static size_t workspace_of(const dfx_cuda *cuda, const dfx_op_call *call) {
@@ -262,27 +249,6 @@ static dfx_status cuda_run(dfx_backend *be, const dfx_op_call *call) {
     return launch(cuda, call);
 }
 
-/* A place in the ring that a later visit has taken over says that one's end, which is later still. */
-static dfx_status cuda_mark(dfx_backend *be, uint32_t visit) {
-    dfx_cuda *cuda = cuda_of(be);
-    cudaEvent_t *event = &cuda->marks[visit % DFX_CUDA_MARKS];
-    static const char what[] = "mark of a visit";
-    if (!*event)
-        DFX_TRY(dfx_cuda_check(
-            cuda, cudaEventCreateWithFlags(event, cudaEventBlockingSync | cudaEventDisableTiming),
-            what));
-    return dfx_cuda_check(cuda, cudaEventRecord(*event, cuda->compute), what);
-}
-
-static dfx_status cuda_wait_mark(dfx_backend *be, uint32_t visit) {
-    dfx_cuda *cuda = cuda_of(be);
-    cudaEvent_t event = cuda->marks[visit % DFX_CUDA_MARKS];
-    if (!event) /* no such visit has been made: nothing to wait for */
-        return DFX_OK;
-    DFX_TRY(use_device(cuda));
-    return dfx_cuda_check(cuda, cudaEventSynchronize(event), "ops of a visit");
-}
-
 static void cuda_set_cancel(dfx_backend *be, bool (*cancelled)(void *user), void *user) {
     dfx_cuda *cuda = cuda_of(be);
     cuda->cancelled = cancelled;
@@ -305,14 +271,26 @@ static const dfx_backend_vtable cuda_vtable = {
     .download = cuda_download,
     .pinned_alloc = cuda_pinned_alloc,
     .pinned_free = cuda_pinned_free,
-    .copy_page = cuda_copy_page,
+    .copy_begin = dfx_cuda_copy_begin,
+    .copy_wait = dfx_cuda_copy_wait,
+    .copy_join = dfx_cuda_copy_join,
+    .copy_device = dfx_cuda_copy_device,
+    .download_begin = dfx_cuda_download_begin,
     .prepare = cuda_prepare,
     .workspace_bytes = cuda_workspace_bytes,
     .workspace_alloc = cuda_workspace_alloc,
     .workspace_free = cuda_workspace_free,
     .run = cuda_run,
-    .mark = cuda_mark,
-    .wait_mark = cuda_wait_mark,
+    .record_begin = dfx_cuda_record_begin,
+    .record_end = dfx_cuda_record_end,
+    .replay = dfx_cuda_replay,
+    .recording_free = dfx_cuda_recording_free,
+    .mark_begin = dfx_cuda_mark_begin,
+    .mark = dfx_cuda_mark,
+    .wait_mark = dfx_cuda_wait_mark,
+    .clock_sync = dfx_cuda_clock_sync,
+    .visit_times = dfx_cuda_visit_times,
+    .copy_times = dfx_cuda_copy_times,
     .set_cancel = cuda_set_cancel,
 };
 

@@ -18,7 +18,12 @@ extern "C" {
 
 typedef struct dfx_cuda_blas dfx_cuda_blas; /* cuda_gemm.c: handle, algorithms chosen */
 
-enum { DFX_CUDA_MARKS = 4096 };
+enum { DFX_CUDA_VISITS = 4096, DFX_CUDA_COPIES = 2 * DFX_COPIES_AHEAD };
+
+/* Created when first recorded. */
+typedef struct dfx_cuda_span {
+    cudaEvent_t begin, end;
+} dfx_cuda_span;
 
 typedef struct dfx_cuda {
     dfx_backend base; /* first: a dfx_backend pointer is a dfx_cuda pointer */
@@ -27,15 +32,19 @@ typedef struct dfx_cuda {
     dfx_cuda_context context;
     uint64_t budget_bytes; /* 0: no bound */
     cudaStream_t compute, copy;
-    cudaEvent_t
-        marks[DFX_CUDA_MARKS]; /* owned; marks[visit % DFX_CUDA_MARKS], created when first used */
-    void *workspace;           /* owned; device */
-    size_t workspace_bytes;    /* held */
-    size_t wanted_bytes;       /* by what was prepared */
-    dfx_cuda_blas *blas;       /* owned */
+    dfx_cuda_span visits[DFX_CUDA_VISITS], copies[DFX_CUDA_COPIES]; /* owned; rings */
+    cudaEvent_t clock; /* owned; recorded at clock_ns of the host's clock */
+    int64_t clock_ns;
+    void *workspace;        /* owned; device */
+    size_t workspace_bytes; /* held */
+    size_t wanted_bytes;    /* by what was prepared */
+    dfx_cuda_blas *blas;    /* owned */
     bool (*cancelled)(void *user);
     void *cancel_user;
 } dfx_cuda;
+
+/* Of any thread: the device is a thread's own choice. */
+dfx_status dfx_cuda_use(const dfx_cuda *cuda);
 
 /* DFX_E_DEVICE with op, file and CUDA's words unless `error` is cudaSuccess. */
 dfx_status dfx_cuda_check(const dfx_cuda *cuda, cudaError_t error, const char *what);

@@ -1,6 +1,7 @@
 /* Opening a CUDA device: every reason why it cannot be used is one sentence that says what to do. */
 #include "kernels/cuda/cuda_open.h"
 #include "kernels/cuda/cuda_linear.h"
+#include "kernels/cuda/cuda_stream.h"
 
 enum { LEAST_SM = 80 }; /* BF16 in tensor cores */
 
@@ -107,9 +108,7 @@ void dfx_cuda_close_device(dfx_cuda *cuda) {
     if (cuda->compute)
         cudaStreamSynchronize(cuda->compute);
     dfx_cuda_blas_close(cuda);
-    for (int i = 0; i < DFX_CUDA_MARKS; i++)
-        if (cuda->marks[i])
-            cudaEventDestroy(cuda->marks[i]);
+    dfx_cuda_stream_close(cuda);
     if (cuda->copy)
         cudaStreamDestroy(cuda->copy);
     if (cuda->compute)

@@ -66,6 +66,10 @@ typedef struct dfx_backend_vtable {
      * driver takes for the process. While no other memory of the backend is held. */
     size_t (*workspace_bytes)(const dfx_backend *be);
 
+    /* What the device's driver counts for this process now, all included; another process that took or gave back memory since
+     * the backend was opened is counted in or out. 0: nobody knows. */
+    uint64_t (*driver_bytes)(const dfx_backend *be);
+
     /* Hold them, so that no run allocates. Errors: DFX_E_NOFIT. */
     dfx_status (*workspace_alloc)(dfx_backend *be);
     /* Give them back and forget what was prepared; fine when there is none. */

@@ -15,16 +15,17 @@ typedef struct op_entry {
 } op_entry;
 
 static const op_entry entries[DFX_N_OP_KINDS] = {
-    [DFX_OP_LINEAR] = {{"linear", 7,
+    [DFX_OP_LINEAR] = {{"linear", 8,
                         BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_GATE) | BIT(DFX_LINEAR_R) |
-                            BIT(DFX_LINEAR_SCALE),
+                            BIT(DFX_LINEAR_SCALE) | BIT(DFX_LINEAR_X_SCALE),
                         false, BIT(DFX_LINEAR_W) | BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_SCALE)},
-                       {"y", "x", "w", "b", "gate", "r", "scale"}},
-    [DFX_OP_LAYERNORM] = {{"layernorm", 6,
+                       {"y", "x", "w", "b", "gate", "r", "scale", "x_scale"}},
+    [DFX_OP_LAYERNORM] = {{"layernorm", 7,
                            BIT(DFX_NORM_W) | BIT(DFX_NORM_B) | BIT(DFX_NORM_SCALE) |
-                               BIT(DFX_NORM_SHIFT),
+                               BIT(DFX_NORM_SHIFT) | BIT(DFX_NORM_Y_SCALE),
                            false, BIT(DFX_NORM_W) | BIT(DFX_NORM_B)},
-                          {"y", "x", "w", "b", "scale", "shift"}},
+                          {"y", "x", "w", "b", "scale", "shift", "y_scale"}},
+    [DFX_OP_QUANTIZE] = {{"quantize", 3, 0, false, 0}, {"y", "x", "y_scale"}},
     [DFX_OP_RMSNORM] = {{"rmsnorm", 3, 0, false, BIT(DFX_NORM_W)}, {"y", "x", "w"}},
     [DFX_OP_QKNORM_ROPE] = {{"qknorm_rope", 4, BIT(DFX_QKNORM_COS) | BIT(DFX_QKNORM_SIN), true,
                              BIT(DFX_QKNORM_W)},
@@ -117,13 +118,44 @@ static dfx_status want_pair(const check *c, int a, int b) {
                     op_name(c), slot_name(c, a), slot_name(c, b));
 }
 
+/* The scales of the codes that the operand is, by slot; 0: it is no codes. */
+static int codes_scale(const dfx_op_call *call, int slot) {
+    int scale = call->kind == DFX_OP_LINEAR && slot == DFX_LINEAR_X ? DFX_LINEAR_X_SCALE
+                : call->kind == DFX_OP_LAYERNORM && slot == 0       ? DFX_NORM_Y_SCALE
+                : call->kind == DFX_OP_QUANTIZE && slot == 0        ? DFX_QUANTIZE_Y_SCALE
+                                                                    : 0;
+    return call->kind == DFX_OP_QUANTIZE || present(&call->m[scale]) ? scale : 0;
+}
+
+bool dfx_op_wants_f32(dfx_op_kind kind, int slot) {
+    switch (kind) {
+    case DFX_OP_AXPY:
+        return slot == DFX_BIN_S;
+    case DFX_OP_SINUSOID:
+        return slot == 1;
+    case DFX_OP_LINEAR:
+        return slot == DFX_LINEAR_SCALE || slot == DFX_LINEAR_X_SCALE;
+    case DFX_OP_LAYERNORM:
+        return slot == DFX_NORM_Y_SCALE;
+    case DFX_OP_QUANTIZE:
+        return slot == DFX_QUANTIZE_Y_SCALE;
+    default:
+        return false;
+    }
+}
+
+bool dfx_op_is_codes(const dfx_op_call *call, int slot) {
+    return codes_scale(call, slot) != 0;
+}
+
 static dfx_status check_dtype(const check *c, int slot) {
     dfx_op_kind kind = c->call->kind;
     dfx_dtype dtype = c->call->m[slot].dtype;
     const char *wanted = NULL;
-    if ((kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1) ||
-        (kind == DFX_OP_LINEAR && slot == DFX_LINEAR_SCALE))
+    if (dfx_op_wants_f32(kind, slot))
         wanted = dtype == DFX_DTYPE_F32 ? NULL : "F32";
+    else if (codes_scale(c->call, slot))
+        wanted = dtype == DFX_DTYPE_I8 || dtype == DFX_DTYPE_F8_E4M3 ? NULL : "I8 or F8_E4M3";
     else if (entries[kind].info.weights & BIT(slot))
         wanted = dfx_dtype_is_numeric(dtype) ? NULL : "a type that can be widened to F32";
     else
@@ -180,6 +212,19 @@ static dfx_status check_linear_scale(const check *c) {
                 "int8 products of at most 132104 columns, so that int32 holds their sum", w->cols);
 }
 
+static dfx_status check_linear_x_scale(const check *c) {
+    const dfx_mat *m = c->call->m;
+    if (!present(&m[DFX_LINEAR_X_SCALE]))
+        return DFX_OK;
+    DFX_TRY(want_shape(c, DFX_LINEAR_X_SCALE, 1, m[0].rows));
+    if (present(&m[DFX_LINEAR_SCALE]) && !c->call->p.weight_only &&
+        m[DFX_LINEAR_X].dtype == m[DFX_LINEAR_W].dtype)
+        return DFX_OK;
+    return dfx_fail(c->sink, DFX_E_INTERNAL,
+                    "op %s: wanted w of %s with a scale beside codes of x, found %s", op_name(c),
+                    dfx_dtype_name(m[DFX_LINEAR_X].dtype), dfx_dtype_name(m[DFX_LINEAR_W].dtype));
+}
+
 static dfx_status check_linear(const check *c) {
     const dfx_mat *m = c->call->m;
     DFX_TRY(want_shape(c, DFX_LINEAR_X, m[0].rows, m[DFX_LINEAR_W].cols));
@@ -188,6 +233,7 @@ static dfx_status check_linear(const check *c) {
     DFX_TRY(want_shape(c, DFX_LINEAR_GATE, 1, m[0].cols));
     DFX_TRY(want_like(c, DFX_LINEAR_R, &m[0]));
     DFX_TRY(check_linear_scale(c));
+    DFX_TRY(check_linear_x_scale(c));
     return want_act(c);
 }
 
@@ -196,11 +242,18 @@ static dfx_status check_layernorm(const check *c) {
     DFX_TRY(want_like(c, DFX_NORM_X, &m[0]));
     for (int slot = DFX_NORM_W; slot <= DFX_NORM_SHIFT; slot++)
         DFX_TRY(want_shape(c, slot, 1, m[0].cols));
+    DFX_TRY(want_shape(c, DFX_NORM_Y_SCALE, 1, m[0].rows));
     DFX_TRY(want_pair(c, DFX_NORM_SCALE, DFX_NORM_SHIFT));
     DFX_TRY(want(
         c, !present(&m[DFX_NORM_SCALE]) || !(present(&m[DFX_NORM_W]) || present(&m[DFX_NORM_B])),
         "either w and b or scale and shift", DFX_NORM_SCALE));
     return want_eps(c);
+}
+
+static dfx_status check_quantize(const check *c) {
+    const dfx_mat *m = c->call->m;
+    DFX_TRY(want_like(c, DFX_QUANTIZE_X, &m[0]));
+    return want_shape(c, DFX_QUANTIZE_Y_SCALE, 1, m[0].rows);
 }
 
 static dfx_status check_rmsnorm(const check *c) {
@@ -359,6 +412,8 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink) {
         return check_linear(&c);
     case DFX_OP_LAYERNORM:
         return check_layernorm(&c);
+    case DFX_OP_QUANTIZE:
+        return check_quantize(&c);
     case DFX_OP_RMSNORM:
         return check_rmsnorm(&c);
     case DFX_OP_QKNORM_ROPE:

@@ -32,11 +32,15 @@ typedef enum dfx_op_kind {
      * Quantized: W is I8 or F8_E4M3 codes with `scale` [1,N] f32, W[n,k] = code[n,k] * scale[n].
      *   int8 and fp8 (weight_only false): every row of x is quantized too, as quant/FORMAT.md says (codes cx, scale sx);
      *   product = sx[m] * scale[n] * sum_k cx[m,k] * code[n,k]; the sum is exact in int32 for int8, f32 for fp8.
-     *   weight_only: x as it is, product = scale[n] * sum_k x[m,k] * code[n,k] in f32. */
+     *   weight_only: x as it is, product = scale[n] * sum_k x[m,k] * code[n,k] in f32.
+     * x_scale [1,M]? f32: x is codes already, of the type of W, with these scales: what QUANTIZE makes of it. */
     DFX_OP_LINEAR,
     /* y = LN(x) * w + b; or, with scale and shift, y = LN(x) * (1 + scale) + shift.  LN: mean and biased variance over D.
-     * out y [T,D] (may be x); x [T,D]; w [D]?; b [D]?; scale [1,D]?; shift [1,D]?.   eps */
+     * out y [T,D] (may be x); x [T,D]; w [D]?; b [D]?; scale [1,D]?; shift [1,D]?; out y_scale [1,T]? f32: y is codes, I8
+     * or F8_E4M3, and not x.   eps */
     DFX_OP_LAYERNORM,
+    /* Codes and scales of rows, as quant/FORMAT.md says.   out y [T,D] I8 or F8_E4M3; x [T,D]; out y_scale [1,T] f32 */
+    DFX_OP_QUANTIZE,
     /* y = x * rsqrt(mean(x^2) + eps) * w over D.   out y [T,D] (may be x); x [T,D]; w [D].   eps */
     DFX_OP_RMSNORM,
     /* Per head: RMSNorm over E with weight w, then rotate pairs (2m, 2m+1) by (cos[t,m], sin[t,m]).
@@ -73,7 +77,7 @@ typedef enum dfx_op_kind {
     DFX_N_OP_KINDS
 } dfx_op_kind;
 
-enum { DFX_OP_SLOTS = 7 };
+enum { DFX_OP_SLOTS = 8 };
 
 /* Slot numbers, by op. Slot 0 is always the output. */
 enum {
@@ -83,11 +87,15 @@ enum {
     DFX_LINEAR_GATE,
     DFX_LINEAR_R,
     DFX_LINEAR_SCALE,
+    DFX_LINEAR_X_SCALE,
     DFX_NORM_X = 1,
     DFX_NORM_W,
     DFX_NORM_B,
     DFX_NORM_SCALE,
     DFX_NORM_SHIFT,
+    DFX_NORM_Y_SCALE,
+    DFX_QUANTIZE_X = 1,
+    DFX_QUANTIZE_Y_SCALE,
     DFX_QKNORM_W = 1,
     DFX_QKNORM_COS,
     DFX_QKNORM_SIN,
@@ -140,6 +148,10 @@ const dfx_op_info *dfx_op_info_of(dfx_op_kind kind);
 /* Shapes and types agree with the contract above. Checked once, when a program is built.
  * Errors: DFX_E_INTERNAL naming the op, the slot, wanted and found. Pointers are not looked at. */
 dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink);
+
+/* Of an operand that is there: it is F32 whatever activations are; it is codes, with scales in another operand. */
+bool dfx_op_wants_f32(dfx_op_kind kind, int slot);
+bool dfx_op_is_codes(const dfx_op_call *call, int slot);
 
 /* Multiply-adds count two. For plans, progress and benchmarks. */
 double dfx_op_flops(const dfx_op_call *call);

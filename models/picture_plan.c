@@ -2,27 +2,12 @@
 
 #include "offload/executor.h"
 
-/* cuBLASLt's workspace; what a CUDA backend holds beside its context and its quantized rows. */
-enum { PRODUCT_WORKSPACE_BYTES = 32 << 20 };
-
-/* The largest matrix of quantized rows, codes and a scale for each, that a product wants beside its operands. */
-static uint64_t quantized_rows_bytes(const dfx_program p[DFX_N_PROGRAMS]) {
-    uint64_t most = 0;
-    for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        for (uint32_t op = 0; op < p[i].n_ops; op++) {
-            const dfx_op *o = &p[i].ops[op];
-            if (o->kind != DFX_OP_LINEAR || !o->r[DFX_LINEAR_SCALE].buf || o->p.weight_only)
-                continue;
-            const dfx_ref *x = &o->r[DFX_LINEAR_X];
-            uint64_t bytes = (uint64_t)x->rows * ((uint64_t)x->cols + sizeof(float));
-            most = bytes > most ? bytes : most;
-        }
-    return most;
-}
+/* What a CUDA backend holds beside its context: cuBLASLt's workspace, and the largest part of its own. */
+enum { PRODUCT_WORKSPACE_BYTES = 32 << 20, OP_WORKSPACE_BYTES = 64 << 20 };
 
 static dfx_status workspace(const dfx_picture_question *q, const dfx_program p[DFX_N_PROGRAMS],
                             uint64_t *bytes) {
-    *bytes = q->profile->context_bytes + PRODUCT_WORKSPACE_BYTES + quantized_rows_bytes(p);
+    *bytes = q->profile->context_bytes + PRODUCT_WORKSPACE_BYTES + OP_WORKSPACE_BYTES;
     if (!q->backend)
         return DFX_OK;
     for (int i = 0; i < DFX_N_PROGRAMS; i++)

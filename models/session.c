@@ -213,8 +213,20 @@ dfx_status dfx_session_picture_begin(dfx_model *m, int first_stage, int n_steps)
     return dfx_feed_begin(ses->feed, &visits);
 }
 
+static void tell_driver_bytes(const dfx_model *m) {
+    char held[DFX_BYTES_TEXT], limit[DFX_BYTES_TEXT];
+    uint64_t bytes = m->backend->vt->driver_bytes(m->backend);
+    if (bytes > 0)
+        dfx_debug(
+            &m->sink,
+            "%s: the driver counts %s for this process, the budget is %s; %u regions recorded",
+            m->backend->name, dfx_bytes_text(bytes, held),
+            dfx_bytes_text(m->budget.limit_bytes, limit), m->session.executor.n_recorded);
+}
+
 void dfx_session_picture_end(dfx_model *m) {
     dfx_feed_end(m->session.feed);
+    tell_driver_bytes(m);
 }
 
 dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int step, void *const *externs) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "offload/fuse.h"
 #include "offload/liveness.h"
 
 static bool stuck(const dfx_builder *b) {
@@ -125,9 +126,12 @@ dfx_ref dfx_extern_buf(dfx_builder *b, const char *name, int64_t rows, int64_t c
     return r;
 }
 
+dfx_ref dfx_temp_of(dfx_builder *b, int64_t rows, int64_t cols, dfx_dtype dtype) {
+    return add_buf(b, (dfx_buf){.kind = DFX_BUF_TEMP, .dtype = dtype, .rows = rows, .cols = cols});
+}
+
 dfx_ref dfx_temp(dfx_builder *b, int64_t rows, int64_t cols) {
-    return add_buf(
-        b, (dfx_buf){.kind = DFX_BUF_TEMP, .dtype = b->env.act_dtype, .rows = rows, .cols = cols});
+    return dfx_temp_of(b, rows, cols, b->env.act_dtype);
 }
 
 /* A checkpoint's tensor must be what the architecture says. */
@@ -228,17 +232,14 @@ dfx_ref dfx_cols(dfx_ref r, int64_t col0, int64_t cols) {
     return r;
 }
 
-/* Lifetime of a temp, and the page that an op reads. */
-static void note_use(dfx_builder *b, const dfx_ref *r, uint32_t op_idx, uint32_t *page_idx) {
+/* Values that there are, and the page that an op reads. */
+static void note_use(dfx_builder *b, const dfx_ref *r, uint32_t *page_idx) {
     dfx_buf *buf = &b->program.bufs[r->buf];
     if (r->row0 < 0 || r->col0 < 0 || r->row0 + r->rows > buf->rows ||
         r->col0 + r->cols > buf->cols) {
         dfx_builder_fail(b, DFX_E_INTERNAL, "an op names values outside its buffer");
         return;
     }
-    if (buf->first_op == UINT32_MAX)
-        buf->first_op = op_idx;
-    buf->last_op = op_idx;
     if (buf->kind != DFX_BUF_WEIGHT)
         return;
     uint32_t page = b->program.weights[buf->idx].page_idx;
@@ -260,7 +261,7 @@ void dfx_emit(dfx_builder *b, dfx_op_kind kind, const char *label, const dfx_ref
     for (int i = 0; i < n_slots && !stuck(b); i++) {
         op->r[i] = slots[i];
         if (slots[i].buf)
-            note_use(b, &slots[i], op_idx, &op->page_idx);
+            note_use(b, &slots[i], &op->page_idx);
     }
     if (stuck(b))
         return;
@@ -282,6 +283,18 @@ static void settle(dfx_builder *b, void **array, size_t count, size_t size) {
     *array = copy;
 }
 
+/* Ops as they will be run, and from them the lifetimes of what they name. */
+static void settle_ops(dfx_program *p) {
+    dfx_fuse_ops(p);
+    for (uint32_t i = 0; i < p->n_ops; i++)
+        for (int slot = 0; slot < DFX_OP_SLOTS; slot++) {
+            dfx_buf *buf = &p->bufs[p->ops[i].r[slot].buf];
+            if (buf->first_op == UINT32_MAX)
+                buf->first_op = i;
+            buf->last_op = i;
+        }
+}
+
 static dfx_status cut_regions(dfx_program *p, const dfx_sink *sink) {
     uint32_t page = DFX_NO_PAGE;
     DFX_TRY(dfx_arena_alloc(&p->arena, sink, (size_t)p->n_ops * sizeof(*p->regions),
@@ -301,6 +314,8 @@ static dfx_status cut_regions(dfx_program *p, const dfx_sink *sink) {
 
 dfx_status dfx_builder_finish(dfx_builder *b, dfx_program *out) {
     dfx_program *p = &b->program;
+    if (!stuck(b))
+        settle_ops(p);
     if (!stuck(b))
         b->status = dfx_liveness_place(p->bufs, p->n_bufs, b->sink, &p->act_bytes);
     if (!stuck(b))

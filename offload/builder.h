@@ -60,6 +60,7 @@ void dfx_builder_fail(dfx_builder *b, dfx_status status, const char *fmt, ...) D
 dfx_ref dfx_extern_buf(dfx_builder *b, const char *name, int64_t rows, int64_t cols,
                        dfx_dtype dtype);
 dfx_ref dfx_temp(dfx_builder *b, int64_t rows, int64_t cols);
+dfx_ref dfx_temp_of(dfx_builder *b, int64_t rows, int64_t cols, dfx_dtype dtype);
 /* A weight seen as [rows, cols]; the tensor's shape must multiply to that, with its first dimension `rows` unless rows is 1. */
 dfx_ref dfx_weight_ref(dfx_builder *b, const char *name, int64_t rows, int64_t cols);
 
@@ -72,8 +73,8 @@ void dfx_emit(dfx_builder *b, dfx_op_kind kind, const char *label, const dfx_ref
               const dfx_op_params *p);
 
 /* y = residual + gate * act(x W^T + b), W = name.weight [n, x.cols], b = name.bias. `into` absent: a new temp.
- * Where the checkpoint has name.weight_scale [n], F32, W is codes, and the op is quantized (kernels/ops.h). In the page:
- * weight, scale, bias. */
+ * Where the checkpoint has name.weight_scale [n], F32, W is codes, and the op is quantized (kernels/ops.h): x becomes codes
+ * first, once for all products that read it one after the other. In the page: weight, scale, bias. */
 typedef struct dfx_linear_spec {
     dfx_ref x;
     const char *name;

@@ -55,14 +55,50 @@ static dfx_ref scale_of(dfx_builder *b, const char *name, dfx_ref w, int64_t row
     return scale;
 }
 
+typedef struct codes {
+    dfx_ref x, scale;
+} codes;
+
+static bool same_ref(const dfx_ref *a, const dfx_ref *b) {
+    return a->buf == b->buf && a->row0 == b->row0 && a->rows == b->rows && a->col0 == b->col0 &&
+           a->cols == b->cols;
+}
+
+/* Those that an earlier product has had made of x, unless x has been written to since. */
+static bool find_codes(const dfx_builder *b, const dfx_ref *x, dfx_dtype dtype, codes *out) {
+    for (uint32_t i = b->program.n_ops; i-- > 0;) {
+        const dfx_op *op = &b->program.ops[i];
+        if (op->kind == DFX_OP_QUANTIZE && same_ref(&op->r[DFX_QUANTIZE_X], x) &&
+            dtype_of(b, op->r[0]) == dtype) {
+            *out = (codes){op->r[0], op->r[DFX_QUANTIZE_Y_SCALE]};
+            return true;
+        }
+        if (op->r[0].buf == x->buf)
+            break;
+    }
+    return false;
+}
+
+static codes codes_of(dfx_builder *b, dfx_ref x, dfx_dtype dtype, const char *name) {
+    codes found;
+    if (b->status != DFX_OK || find_codes(b, &x, dtype, &found))
+        return b->status == DFX_OK ? found : (codes){0};
+    codes made = {dfx_temp_of(b, x.rows, x.cols, dtype), dfx_temp_of(b, 1, x.rows, DFX_DTYPE_F32)};
+    dfx_emit(b, DFX_OP_QUANTIZE, name, (dfx_ref[DFX_OP_SLOTS]){made.x, x, made.scale}, NULL);
+    return made;
+}
+
 dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *s) {
     dfx_ref w = weight_of(b, s->name, s->n, s->x.cols);
     dfx_ref scale = scale_of(b, s->name, w, s->n);
     dfx_ref bias = s->no_bias ? (dfx_ref){0} : bias_of(b, s->name, s->n);
     dfx_ref y = or_temp(b, s->into, s->x.rows, s->n);
     bool weight_only = b->env.weight_only && scale.buf && dtype_of(b, w) == DFX_DTYPE_I8;
+    codes x = {.x = s->x};
+    if (scale.buf && !weight_only)
+        x = codes_of(b, s->x, dtype_of(b, w), s->name);
     dfx_emit(b, DFX_OP_LINEAR, s->name,
-             (dfx_ref[DFX_OP_SLOTS]){y, s->x, w, bias, s->gate, s->residual, scale},
+             (dfx_ref[DFX_OP_SLOTS]){y, x.x, w, bias, s->gate, s->residual, scale, x.scale},
              &(dfx_op_params){.act = s->act, .weight_only = weight_only});
     return y;
 }

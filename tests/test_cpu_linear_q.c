@@ -436,6 +436,49 @@ static void linear_q_aligned_codes_give_same_bits(void **state) {
     }
 }
 
+/* What QUANTIZE makes of x, in rows that are further apart. */
+static void quantize_x(rig *r, dfx_op_call *call) {
+    const dfx_mat *x = &call->m[DFX_LINEAR_X];
+    int64_t ld = x->cols + 3;
+    dfx_op_call quantize = {.kind = DFX_OP_QUANTIZE};
+    quantize.m[0] = (dfx_mat){rig_alloc(r, (size_t)(x->rows * ld)), x->rows, x->cols, ld,
+                              call->m[DFX_LINEAR_W].dtype};
+    quantize.m[DFX_QUANTIZE_X] = *x;
+    quantize.m[DFX_QUANTIZE_Y_SCALE] = rig_poison(r, 1, x->rows, wider(x->rows));
+    rig_run(r, &quantize);
+    call->m[DFX_LINEAR_X] = quantize.m[0];
+    call->m[DFX_LINEAR_X_SCALE] = quantize.m[DFX_QUANTIZE_Y_SCALE];
+}
+
+static void linear_q_of_codes_equals_that_of_their_values(void **state) {
+    static const shape shapes[] = {
+        {70, 45, 1100, DFX_DTYPE_I8, DFX_ACT_GELU_TANH, B | GATE | R},
+        {70, 45, 1100, DFX_DTYPE_F8_E4M3, DFX_ACT_NONE, B},
+        {3, 17, 33, DFX_DTYPE_I8, DFX_ACT_NONE, B},
+        {3, 17, 33, DFX_DTYPE_F8_E4M3, DFX_ACT_SILU, R},
+    };
+    rig *r = *state;
+    for (size_t i = 0; i < DFX_COUNT(shapes); i++) {
+        dfx_op_call values = call_of(r, &shapes[i]), codes = values;
+        codes.m[0] = rig_poison(r, shapes[i].m, shapes[i].n, values.m[0].ld);
+        quantize_x(r, &codes);
+        rig_run(r, &values);
+        rig_run(r, &codes);
+        assert_memory_equal(codes.m[0].ptr, values.m[0].ptr,
+                            (size_t)(shapes[i].m * values.m[0].ld) * sizeof(float));
+    }
+}
+
+static void linear_q_refuses_codes_of_another_type(void **state) {
+    rig *r = *state;
+    shape s = {3, 4, 32, DFX_DTYPE_I8, DFX_ACT_NONE, 0};
+    dfx_op_call call = call_of(r, &s);
+    quantize_x(r, &call);
+    call.m[DFX_LINEAR_X].dtype = DFX_DTYPE_F8_E4M3;
+    assert_int_equal(dfx_op_check(&call, &r->log.sink), DFX_E_INTERNAL);
+    said_error(&r->log, "beside codes of x");
+}
+
 #define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
 
 int main(void) {
@@ -451,6 +494,8 @@ int main(void) {
         WITH_RIG(linear_q_row_with_infinity_becomes_nan_alone),
         WITH_RIG(linear_q_row_has_same_bits_whatever_m_is),
         WITH_RIG(linear_q_aligned_codes_give_same_bits),
+        WITH_RIG(linear_q_of_codes_equals_that_of_their_values),
+        WITH_RIG(linear_q_refuses_codes_of_another_type),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,7 @@ static dfx_build_env env_of(tmpdir *dir, const dfx_tensors *tensors, bool weight
                            .sink = &dir->log.sink};
 }
 
-/* One page, one op: y = x W^T + b. */
+/* One page: y = x W^T + b, and before it, where W is codes, those of x. */
 static dfx_status build_in(const dfx_build_env *env, dfx_program *out) {
     dfx_builder b;
     dfx_builder_init(&b, "test", "folder", env);
@@ -51,8 +51,13 @@ static dfx_status build(tmpdir *dir, const dfx_tensors *tensors, bool weight_onl
     return build_in(&env, out);
 }
 
+/* The last op. */
+static const dfx_op *linear_of(const dfx_program *p) {
+    return &p->ops[p->n_ops - 1];
+}
+
 static const dfx_weight *weight_of(const dfx_program *p, int slot) {
-    const dfx_ref *r = &p->ops[0].r[slot];
+    const dfx_ref *r = &linear_of(p)->r[slot];
     assert_int_not_equal(r->buf, 0);
     assert_int_equal(p->bufs[r->buf].kind, DFX_BUF_WEIGHT);
     return &p->weights[p->bufs[r->buf].idx];
@@ -68,14 +73,17 @@ static void linear_takes_weight_scale(void **state) {
         dfx_tensors *set = open_packed(dir, types[i].text, 1, "F32", N);
         dfx_program p;
         assert_int_equal(build(dir, set, false, &p), DFX_OK);
-        assert_int_equal(p.n_ops, 1);
+        assert_int_equal(p.n_ops, 2);
+        assert_int_equal(p.ops[0].kind, DFX_OP_QUANTIZE);
+        assert_int_equal(p.bufs[p.ops[0].r[0].buf].dtype, types[i].dtype);
+        assert_int_equal(linear_of(&p)->r[DFX_LINEAR_X].buf, p.ops[0].r[0].buf);
         assert_int_equal(p.n_weights, 3);
-        assert_false(p.ops[0].p.weight_only);
+        assert_false(linear_of(&p)->p.weight_only);
         const dfx_weight *scale = weight_of(&p, DFX_LINEAR_SCALE);
         assert_string_equal(scale->name, "block.fc.weight_scale");
         assert_int_equal(scale->dtype, DFX_DTYPE_F32);
         assert_int_equal(scale->bytes, 24);
-        const dfx_ref *ref = &p.ops[0].r[DFX_LINEAR_SCALE];
+        const dfx_ref *ref = &linear_of(&p)->r[DFX_LINEAR_SCALE];
         assert_int_equal(ref->rows, 1);
         assert_int_equal(ref->cols, N);
         assert_int_equal(weight_of(&p, DFX_LINEAR_W)->dtype, types[i].dtype);
@@ -99,8 +107,8 @@ static void linear_without_weight_scale_has_none(void **state) {
         dfx_program p;
         assert_int_equal(build(dir, set, true, &p), DFX_OK);
         assert_int_equal(p.n_weights, 2);
-        assert_int_equal(p.ops[0].r[DFX_LINEAR_SCALE].buf, 0);
-        assert_false(p.ops[0].p.weight_only);
+        assert_int_equal(linear_of(&p)->r[DFX_LINEAR_SCALE].buf, 0);
+        assert_false(linear_of(&p)->p.weight_only);
         dfx_program_fini(&p);
         dfx_tensors_close(set);
     }
@@ -111,7 +119,7 @@ static void linear_of_architecture_alone_has_no_scale(void **state) {
     dfx_program p;
     assert_int_equal(build(dir, NULL, false, &p), DFX_OK);
     assert_int_equal(p.n_weights, 2);
-    assert_int_equal(p.ops[0].r[DFX_LINEAR_SCALE].buf, 0);
+    assert_int_equal(linear_of(&p)->r[DFX_LINEAR_SCALE].buf, 0);
     dfx_program_fini(&p);
 }
 
@@ -137,7 +145,7 @@ static void linear_of_architecture_alone_has_scale_beside_codes(void **state) {
         dfx_linear(&b, &(dfx_linear_spec){.x = x, .name = "proj_mlp", .n = N});
         assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
         assert_int_equal(p.n_weights, 3);
-        assert_int_equal(p.ops[0].p.weight_only, rows[i].weight_only);
+        assert_int_equal(linear_of(&p)->p.weight_only, rows[i].weight_only);
         assert_int_equal(weight_of(&p, DFX_LINEAR_W)->dtype, rows[i].dtype);
         assert_int_equal(weight_of(&p, DFX_LINEAR_SCALE)->dtype, DFX_DTYPE_F32);
         assert_int_equal(weight_of(&p, DFX_LINEAR_SCALE)->off, 448);
@@ -157,11 +165,72 @@ static void linear_weight_only_is_for_int8(void **state) {
         dfx_tensors *set = open_packed(dir, types[i].text, 1, "F32", N);
         dfx_program p;
         assert_int_equal(build(dir, set, true, &p), DFX_OK);
-        assert_int_not_equal(p.ops[0].r[DFX_LINEAR_SCALE].buf, 0);
-        assert_int_equal(p.ops[0].p.weight_only, types[i].weight_only);
+        assert_int_not_equal(linear_of(&p)->r[DFX_LINEAR_SCALE].buf, 0);
+        assert_int_equal(linear_of(&p)->p.weight_only, types[i].weight_only);
         dfx_program_fini(&p);
         dfx_tensors_close(set);
     }
+}
+
+typedef enum between { NOTHING, OTHER_ROWS, A_WRITE } between;
+
+/* Two products of one x with something between them. Returns how often x became codes. */
+static int count_codes(tmpdir *dir, const dfx_tensors *set, between what) {
+    dfx_builder b;
+    dfx_program p;
+    dfx_build_env env = env_of(dir, set, false);
+    int n = 0;
+    dfx_builder_init(&b, "test", "folder", &env);
+    dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
+    dfx_builder_page(&b, "block");
+    dfx_linear(&b, &(dfx_linear_spec){.x = x, .name = "fc", .n = N});
+    if (what == A_WRITE)
+        dfx_add_to(&b, x, x, "twice");
+    dfx_linear(&b, &(dfx_linear_spec){
+                       .x = what == OTHER_ROWS ? dfx_rows(x, 1, 2) : x, .name = "fc", .n = N});
+    assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
+    for (uint32_t i = 0; i < p.n_ops; i++)
+        n += p.ops[i].kind == DFX_OP_QUANTIZE;
+    dfx_program_fini(&p);
+    return n;
+}
+
+static void linear_shares_codes_of_one_x_until_it_is_written(void **state) {
+    tmpdir *dir = *state;
+    dfx_tensors *set = open_packed(dir, "I8", 1, "F32", N);
+    assert_int_equal(count_codes(dir, set, NOTHING), 1);
+    assert_int_equal(count_codes(dir, set, OTHER_ROWS), 2);
+    assert_int_equal(count_codes(dir, set, A_WRITE), 2);
+    dfx_tensors_close(set);
+}
+
+/* LN(x) -> fc [-> and into y]: the norm makes the codes, unless somebody else wants its values. */
+static void norm_of_quantized_product_makes_its_codes(void **state) {
+    tmpdir *dir = *state;
+    dfx_tensors *set = open_packed(dir, "I8", 1, "F32", N);
+    for (int is_read = 0; is_read < 2; is_read++) {
+        dfx_builder b;
+        dfx_program p;
+        dfx_build_env env = env_of(dir, set, false);
+        dfx_builder_init(&b, "test", "folder", &env);
+        dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
+        dfx_ref mod = dfx_extern_buf(&b, "mod", 1, K, DFX_DTYPE_F32);
+        dfx_builder_page(&b, "block");
+        dfx_ref norm = dfx_temp(&b, 3, K);
+        dfx_modulated_norm(&b, norm, x, mod, mod, 1e-6f, "norm");
+        dfx_linear(&b, &(dfx_linear_spec){.x = norm, .name = "fc", .n = N});
+        dfx_linear(&b, &(dfx_linear_spec){.x = norm, .name = "fc", .n = N});
+        if (is_read)
+            dfx_add_to(&b, x, norm, "values");
+        assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
+        assert_int_equal(p.n_ops, is_read ? 5 : 3);
+        assert_int_equal(p.ops[0].kind, DFX_OP_LAYERNORM);
+        assert_int_equal(p.ops[0].r[DFX_NORM_Y_SCALE].buf != 0, !is_read);
+        assert_int_equal(p.ops[1].kind, is_read ? DFX_OP_QUANTIZE : DFX_OP_LINEAR);
+        assert_int_equal(p.regions[0].end_op, p.n_ops);
+        dfx_program_fini(&p);
+    }
+    dfx_tensors_close(set);
 }
 
 static void linear_refuses_files_whose_scales_do_not_fit(void **state) {
@@ -201,6 +270,8 @@ int main(void) {
         IN_TMPDIR(linear_of_architecture_alone_has_no_scale),
         IN_TMPDIR(linear_of_architecture_alone_has_scale_beside_codes),
         IN_TMPDIR(linear_weight_only_is_for_int8),
+        IN_TMPDIR(linear_shares_codes_of_one_x_until_it_is_written),
+        IN_TMPDIR(norm_of_quantized_product_makes_its_codes),
         IN_TMPDIR(linear_refuses_files_whose_scales_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

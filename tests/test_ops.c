@@ -35,6 +35,9 @@ static dfx_op_call right_call(dfx_op_kind kind) {
     case DFX_OP_LAYERNORM:
         c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), {0}, {0}, f32(1, 6), f32(1, 6)}, {0}};
         break;
+    case DFX_OP_QUANTIZE:
+        c = (dfx_op_call){kind, {f8(5, 6), bf16(5, 6), f32(1, 5)}, {0}};
+        break;
     case DFX_OP_RMSNORM:
         c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), bf16(1, 6)}, {0}};
         break;
@@ -143,6 +146,11 @@ static const breakage breakages[] = {
     {DFX_OP_LINEAR, M(2, dtype), INT, DFX_DTYPE_U8, "w of I8 or F8_E4M3 beside a scale, found U8"},
     {DFX_OP_LINEAR, M(2, dtype), INT, DFX_DTYPE_F8_E5M2, "beside a scale, found F8_E5M2"},
     {DFX_OP_LINEAR, P(act), INT, 4, "a known activation, found 4"},
+    {DFX_OP_QUANTIZE, M(0, dtype), INT, DFX_DTYPE_F32, "y wanted I8 or F8_E4M3, found F32"},
+    {DFX_OP_QUANTIZE, M(1, dtype), INT, DFX_DTYPE_I8, "x wanted F32 or BF16, found I8"},
+    {DFX_OP_QUANTIZE, M(1, rows), I64, 4, "x wanted [5, 6], found [4, 6]"},
+    {DFX_OP_QUANTIZE, M(2, cols), I64, 6, "y_scale wanted [1, 5], found [1, 6]"},
+    {DFX_OP_QUANTIZE, M(2, dtype), INT, DFX_DTYPE_BF16, "y_scale wanted F32, found BF16"},
     {DFX_OP_LAYERNORM, M(1, rows), I64, 4, "x wanted [5, 6]"},
     {DFX_OP_LAYERNORM, M(4, cols), I64, 5, "scale wanted [1, 6]"},
     {DFX_OP_LAYERNORM, M(5, rows), I64, 5, "shift wanted [1, 6]"},

@@ -91,7 +91,7 @@ static dfx_status check_operands(dfx_backend *be, const dfx_op_call *call) {
     for (int slot = 0; slot < info->n_slots; slot++) {
         const dfx_mat *m = &call->m[slot];
         bool weight = info->weights >> slot & 1;
-        if (m->rows && !weight && m->dtype != DFX_DTYPE_F32)
+        if (m->rows && !weight && !dfx_op_is_codes(call, slot) && m->dtype != DFX_DTYPE_F32)
             return dfx_fail(be->sink, DFX_E_DEVICE,
                             "cpu: op %s wants F32 activations, operand %d is %s", info->name, slot,
                             dfx_dtype_name(m->dtype));
@@ -136,6 +136,11 @@ static void free_scratch(dfx_cpu *cpu) {
     cpu->worker_scratch_bytes = cpu->shared_scratch_bytes = 0;
 }
 
+/* Memory of the host, which others count. */
+static uint64_t cpu_driver_bytes(const dfx_backend *be) {
+    return 0;
+}
+
 static dfx_status cpu_workspace_alloc(dfx_backend *be) {
     dfx_cpu *cpu = cpu_of(be);
     free_scratch(cpu); /* first, so that the two are never held together */
@@ -163,6 +168,8 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
         return is_scaled(call) ? dfx_cpu_linear_q(cpu, call) : dfx_cpu_linear(cpu, call);
     case DFX_OP_LAYERNORM:
         return dfx_cpu_layernorm(cpu, call);
+    case DFX_OP_QUANTIZE:
+        return dfx_cpu_quantize(cpu, call);
     case DFX_OP_RMSNORM:
         return dfx_cpu_rmsnorm(cpu, call);
     case DFX_OP_QKNORM_ROPE:
@@ -227,6 +234,7 @@ static const dfx_backend_vtable cpu_vtable = {
     .download_begin = cpu_copy_out,
     .prepare = cpu_prepare,
     .workspace_bytes = cpu_workspace_bytes,
+    .driver_bytes = cpu_driver_bytes,
     .workspace_alloc = cpu_workspace_alloc,
     .workspace_free = cpu_workspace_free,
     .run = cpu_run,

@@ -82,6 +82,10 @@ dfx_status dfx_cpu_linear_q(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_cpu_scratch_need dfx_cpu_linear_int8_scratch(const dfx_op_call *call);
 dfx_status dfx_cpu_linear_int8(dfx_cpu *cpu, const dfx_op_call *call);
 
+/* cpu_quantize.c; dfx_cpu_quantize_row: codes [n] of `to` from x [n], returns their scale. */
+dfx_status dfx_cpu_quantize(dfx_cpu *cpu, const dfx_op_call *call);
+float dfx_cpu_quantize_row(dfx_dtype to, const float *x, int64_t n, void *codes);
+
 /* LINEAR of `x` [M,K] f32 in place of the call's, in the scratch of dfx_cpu_linear_scratch; products of row m are
  * multiplied by row_scales[m] (NULL: not). */
 dfx_status dfx_cpu_linear_products(dfx_cpu *cpu, const dfx_op_call *call, const dfx_mat *x,

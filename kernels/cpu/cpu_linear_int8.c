@@ -4,7 +4,7 @@
  * Exact: codes of x are -127..127 and of W -128..127, a product is at most 127 * 128 = 16256, and dfx_op_check refuses
  * K above 132104 = floor((2^31 - 1) / 16256). No sum of some of the products can leave int32 either.
  *
- * First pass: rows of x become codes in shared scratch, a few rows an index. Second pass: y in tiles. K goes in chunks;
+ * First pass, unless x is codes: its rows become codes in shared scratch, a few rows an index. Second pass: y in tiles. K goes in chunks;
  * a chunk of the tile's rows of W, as int16, stays in the second level cache while rows of x pass by it, a panel of
  * PANEL_ROWS at a time, which as int16 stays in the first. Rows and columns that round a panel up are zeros, and what
  * they sum to is never read. */
@@ -20,6 +20,7 @@ typedef struct linear {
     const dfx_cpu *cpu;
     const dfx_mat *x, *w;
     int8_t *codes; /* of x, [M, K] */
+    int64_t ldx;
     float *scales; /* of its rows, [M] */
     dfx_cpu_int8_fn multiply;
     dfx_cpu_end end;
@@ -82,12 +83,12 @@ static void sum_tile(const linear *l, const dfx_cpu_tile *at, int32_t *sums, int
     for (int64_t k0 = 0; k0 < width; k0 += l->t.k) {
         int64_t kb = dfx_cpu_min(l->t.k, width - k0), depth = up(kb, DFX_CPU_INT8_DEPTH);
         const int8_t *w_codes = (const int8_t *)l->w->ptr + at->n0 * l->w->ld + k0;
-        const int8_t *x_codes = l->codes + at->m0 * width + k0;
+        const int8_t *x_codes = l->codes + at->m0 * l->ldx + k0;
         widen(w_codes, l->w->ld, at->nb, kb, full_nb, depth, w);
         for (int64_t m = 0; m < at->mb; m += PANEL_ROWS) {
             int64_t rows = dfx_cpu_min(PANEL_ROWS, at->mb - m);
             int64_t full_rows = up(rows, DFX_CPU_INT8_ROWS);
-            widen(x_codes + m * width, width, rows, kb, full_rows, depth, x);
+            widen(x_codes + m * l->ldx, l->ldx, rows, kb, full_rows, depth, x);
             l->multiply(x, full_rows, w, full_nb, depth, sums + m * ld, ld);
         }
     }
@@ -111,16 +112,22 @@ static void run_tile(void *ctx, int64_t index, int worker) {
 dfx_status dfx_cpu_linear_int8(dfx_cpu *cpu, const dfx_op_call *call) {
     dfx_cpu_int8_kernel kernels[DFX_CPU_INT8_KERNELS];
     dfx_cpu_int8_kernels(kernels);
+    const dfx_mat *x = &call->m[DFX_LINEAR_X];
+    bool is_codes = dfx_op_is_codes(call, DFX_LINEAR_X);
     char *shared = dfx_cpu_shared_scratch(cpu);
-    float *scales = (float *)(shared + codes_bytes(call));
+    float *scales =
+        is_codes ? call->m[DFX_LINEAR_X_SCALE].ptr : (float *)(void *)(shared + codes_bytes(call));
     linear l = {.cpu = cpu,
-                .x = &call->m[DFX_LINEAR_X],
+                .x = x,
                 .w = &call->m[DFX_LINEAR_W],
-                .codes = (int8_t *)shared,
+                .codes = is_codes ? x->ptr : (int8_t *)shared,
+                .ldx = is_codes ? x->ld : x->cols,
                 .scales = scales,
                 .multiply = kernels[0].multiply,
                 .end = dfx_cpu_end_of(call, scales),
                 .t = choose_tiling(call)};
-    DFX_TRY(dfx_pool_run(cpu->pool, dfx_cpu_ceil_div(l.x->rows, ROWS_AN_INDEX), quantize_rows, &l));
+    if (!is_codes)
+        DFX_TRY(
+            dfx_pool_run(cpu->pool, dfx_cpu_ceil_div(x->rows, ROWS_AN_INDEX), quantize_rows, &l));
     return dfx_pool_run(cpu->pool, l.t.n_m * l.t.n_n, run_tile, &l);
 }

@@ -3,7 +3,7 @@
  * codes alone and the epilogue has the scales.
  *
  * weight_only: codes are widened to f32, which is exact, and multiplied with x as it is.
- * fp8: x is quantized and its codes widened once, into shared scratch; products of codes in f32.
+ * fp8: x is quantized, unless it is codes, and its codes widened once, into shared scratch; products of codes in f32.
  * int8: products in integers, cpu_linear_int8.c.
  * In all three a row of y depends on no other row of x; for M <= 64 not even through the shape of the product. */
 #include "kernels/cpu/cpu_linear_tile.h"
@@ -26,6 +26,7 @@ static dfx_cpu_scratch_need fp8_scratch(const dfx_op_call *call) {
 typedef struct fp8_rows {
     const dfx_cpu *cpu;
     const dfx_mat *x;
+    bool is_codes;
     float *wide, *scales;
 } fp8_rows;
 
@@ -35,7 +36,10 @@ static void quantize_rows(void *ctx, int64_t index, int worker) {
     int64_t first = index * ROWS_AN_INDEX, width = q->x->cols;
     int64_t end = dfx_cpu_min(first + ROWS_AN_INDEX, q->x->rows);
     for (int64_t m = first; m < end; m++) {
-        q->scales[m] = dfx_q_token_fp8(dfx_cpu_f32(q->x, m), width, codes);
+        if (q->is_codes)
+            codes = (uint8_t *)q->x->ptr + m * q->x->ld;
+        else
+            q->scales[m] = dfx_q_token_fp8(dfx_cpu_f32(q->x, m), width, codes);
         dfx_to_f32(DFX_DTYPE_F8_E4M3, codes, q->wide + m * width, (size_t)width);
     }
 }
@@ -43,7 +47,10 @@ static void quantize_rows(void *ctx, int64_t index, int worker) {
 static dfx_status linear_fp8(dfx_cpu *cpu, const dfx_op_call *call) {
     const dfx_mat *x = &call->m[DFX_LINEAR_X];
     float *wide = dfx_cpu_shared_scratch(cpu);
-    fp8_rows q = {cpu, x, wide, wide + dfx_cpu_floats(x->rows * x->cols)};
+    fp8_rows q = {cpu, x, dfx_op_is_codes(call, DFX_LINEAR_X), wide,
+                  wide + dfx_cpu_floats(x->rows * x->cols)};
+    if (q.is_codes)
+        q.scales = call->m[DFX_LINEAR_X_SCALE].ptr;
     DFX_TRY(dfx_pool_run(cpu->pool, dfx_cpu_ceil_div(x->rows, ROWS_AN_INDEX), quantize_rows, &q));
     dfx_mat codes = {wide, x->rows, x->cols, x->cols, DFX_DTYPE_F32};
     return dfx_cpu_linear_products(cpu, call, &codes, q.scales);

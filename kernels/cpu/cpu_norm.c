@@ -31,8 +31,11 @@ static size_t partials_bytes(const dfx_op_call *call) {
 dfx_cpu_scratch_need dfx_cpu_norm_scratch(const dfx_op_call *call) {
     size_t row_bytes = floats_bytes(call->m[0].cols);
     switch (call->kind) {
-    case DFX_OP_LAYERNORM: /* mul, add */
-        return (dfx_cpu_scratch_need){.shared_bytes = 2 * row_bytes};
+    case DFX_OP_LAYERNORM: /* mul, add; of each worker a row that becomes codes */
+        return (dfx_cpu_scratch_need){
+            .worker_bytes = dfx_op_is_codes(call, 0) ? row_bytes : 0,
+            .shared_bytes = 2 * row_bytes,
+        };
     case DFX_OP_RMSNORM: /* mul */
         return (dfx_cpu_scratch_need){.shared_bytes = row_bytes};
     case DFX_OP_QKNORM_ROPE: /* the weight of one head */
@@ -95,6 +98,7 @@ static DFX_CPU_CLONES void scale_row_rms(float *y, const float *x, float rstd, c
 }
 
 typedef struct row_job {
+    const dfx_cpu *cpu;
     const dfx_op_call *call;
     const float *mul, *add; /* in shared scratch */
 } row_job;
@@ -111,13 +115,18 @@ static int64_t end_of_rows(const dfx_op_call *call, int64_t index) {
 static void layernorm_rows(void *ctx, int64_t index, int worker) {
     const row_job *job = ctx;
     const dfx_op_call *call = job->call;
-    int64_t n = call->m[0].cols;
+    const dfx_mat *y = &call->m[0];
+    float *scales = call->m[DFX_NORM_Y_SCALE].ptr;
+    int64_t n = y->cols;
     for (int64_t t = index * ROWS; t < end_of_rows(call, index); t++) {
         const float *x = dfx_cpu_f32(&call->m[DFX_NORM_X], t);
+        float *row = scales ? dfx_cpu_worker_scratch(job->cpu, worker) : dfx_cpu_f32(y, t);
         float mean = sum(x, n) / (float)n;
         float var = sum_sq_diff(x, mean, n) / (float)n;
         float rstd = 1.0f / sqrtf(var + call->p.eps);
-        scale_row(dfx_cpu_f32(&call->m[0], t), x, mean, rstd, job->mul, job->add, n);
+        scale_row(row, x, mean, rstd, job->mul, job->add, n);
+        if (scales)
+            scales[t] = dfx_cpu_quantize_row(y->dtype, row, n, (char *)y->ptr + t * y->ld);
     }
 }
 
@@ -155,7 +164,7 @@ dfx_status dfx_cpu_layernorm(dfx_cpu *cpu, const dfx_op_call *call) {
     else
         fill(add, 0.0f, n);
 
-    row_job job = {.call = call, .mul = mul, .add = add};
+    row_job job = {.cpu = cpu, .call = call, .mul = mul, .add = add};
     return dfx_pool_run(cpu->pool, n_row_blocks(call), layernorm_rows, &job);
 }
 

@@ -131,10 +131,10 @@ static size_t workspace_of(const dfx_cuda *cuda, const dfx_op_call *call) {
     }
 }
 
-/* Tables and numbers of the schedule stay in f32. */
+/* Tables stay in f32, too. */
 static bool wants_f32(dfx_op_kind kind, int slot) {
     return (kind == DFX_OP_QKNORM_ROPE && (slot == DFX_QKNORM_COS || slot == DFX_QKNORM_SIN)) ||
-           (kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1);
+           dfx_op_wants_f32(kind, slot);
 }
 
 /* Launchers count rows and strides of one operand in int. */
@@ -144,7 +144,7 @@ static dfx_status check_operands(const dfx_backend *be, const dfx_op_call *call)
         const dfx_mat *m = &call->m[slot];
         dfx_dtype wanted = wants_f32(call->kind, slot) ? DFX_DTYPE_F32 : DFX_DTYPE_BF16;
         bool weight = info->weights >> slot & 1;
-        if (m->rows && !weight && m->dtype != wanted)
+        if (m->rows && !weight && !dfx_op_is_codes(call, slot) && m->dtype != wanted)
             return dfx_fail(be->sink, DFX_E_DEVICE, "cuda: op %s wants operand %d as %s, it is %s",
                             info->name, slot, dfx_dtype_name(wanted), dfx_dtype_name(m->dtype));
         if (m->ld > INT_MAX || m->rows > INT_MAX)
@@ -184,6 +184,10 @@ static size_t cuda_workspace_bytes(const dfx_backend *be) {
     return own_bytes(cuda) + dfx_cuda_context_bytes(&cuda->context);
 }
 
+static uint64_t cuda_driver_bytes(const dfx_backend *be) {
+    return dfx_cuda_context_held_bytes(&((const dfx_cuda *)be)->context);
+}
+
 static dfx_status cuda_workspace_alloc(dfx_backend *be) {
     dfx_cuda *cuda = cuda_of(be);
     dfx_mem block = {0};
@@ -206,6 +210,8 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
         return dfx_cuda_linear(cuda, call);
     case DFX_OP_LAYERNORM:
         return dfx_cuda_layernorm(cuda, call);
+    case DFX_OP_QUANTIZE:
+        return dfx_cuda_quantize(cuda, call);
     case DFX_OP_RMSNORM:
         return dfx_cuda_rmsnorm(cuda, call);
     case DFX_OP_QKNORM_ROPE:
@@ -278,6 +284,7 @@ static const dfx_backend_vtable cuda_vtable = {
     .download_begin = dfx_cuda_download_begin,
     .prepare = cuda_prepare,
     .workspace_bytes = cuda_workspace_bytes,
+    .driver_bytes = cuda_driver_bytes,
     .workspace_alloc = cuda_workspace_alloc,
     .workspace_free = cuda_workspace_free,
     .run = cuda_run,

@@ -51,9 +51,11 @@ void dfx_cuda_context_end(dfx_cuda_context *c) {
     *c = (dfx_cuda_context){0};
 }
 
-uint64_t dfx_cuda_context_bytes(const dfx_cuda_context *c) {
+uint64_t dfx_cuda_context_held_bytes(const dfx_cuda_context *c) {
     uint64_t now;
-    if (!c->nvml || !free_bytes(c, &now))
-        return WITHOUT_NVML_BYTES;
-    return (c->free_before > now ? c->free_before - now : 0) + LATER_BYTES;
+    return c->nvml && free_bytes(c, &now) && c->free_before > now ? c->free_before - now : 0;
+}
+
+uint64_t dfx_cuda_context_bytes(const dfx_cuda_context *c) {
+    return c->nvml ? dfx_cuda_context_held_bytes(c) + LATER_BYTES : WITHOUT_NVML_BYTES;
 }

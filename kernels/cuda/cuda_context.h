@@ -24,4 +24,7 @@ void dfx_cuda_context_end(dfx_cuda_context *context);
  * held on the device. */
 uint64_t dfx_cuda_context_bytes(const dfx_cuda_context *context);
 
+/* All that the process holds there now, what was asked for included. 0: nobody knows. */
+uint64_t dfx_cuda_context_held_bytes(const dfx_cuda_context *context);
+
 #endif

@@ -2,7 +2,8 @@
  *
  *   plain      x and W in BF16; W of other types becomes BF16 in the workspace, a chunk of rows at a time, and so do codes
  *              of weight_only, which is exact: their scales belong to the epilogue. Sums in f32.
- *   codes      x becomes codes, a tile of rows at a time (cuda_quant.cu); I8 sums exactly to int32, F8_E4M3 in f32.
+ *   codes      x becomes codes unless it is, a tile of rows at a time (cuda_quant.cu); I8 sums exactly to int32, F8_E4M3 in
+ *              f32.
  *   direct     plain products whose rest is b, or b and GELU, or b and r: cuBLASLt writes y itself.
  *   the rest   sums go to the workspace, a tile that mostly stays in the second level cache, and from there through the
  *              epilogue to y.
@@ -63,8 +64,12 @@ static bool is_direct(const dfx_op_call *call) {
 
 /* Tensor cores read codes sixteen at a time. */
 static bool codes_lie_well(const dfx_mat *w) {
-    return w->rows % CODES_GRAIN == 0 && w->cols % CODES_GRAIN == 0 && w->ld % CODES_GRAIN == 0 &&
+    return w->cols % CODES_GRAIN == 0 && w->ld % CODES_GRAIN == 0 &&
            (uintptr_t)w->ptr % CODES_GRAIN == 0;
+}
+
+static bool is_coded(const dfx_op_call *call) {
+    return dfx_op_is_codes(call, DFX_LINEAR_X);
 }
 
 static cut cut_of(const dfx_op_call *call) {
@@ -75,8 +80,9 @@ static cut cut_of(const dfx_op_call *call) {
     c.in = c.codes ? w->dtype : DFX_DTYPE_BF16;
     c.sum = c.in == DFX_DTYPE_I8 ? DFX_DTYPE_I32 : DFX_DTYPE_F32;
     c.k = up(w->cols, c.codes ? CODES_GRAIN : PLAIN_GRAIN);
-    c.stage_x = c.codes || c.skinny || c.k != x->cols;
-    c.stage_w = c.codes ? !codes_lie_well(w) : w->dtype != DFX_DTYPE_BF16 || c.k != w->cols;
+    c.stage_x = c.skinny || c.k != x->cols || (c.codes && !(is_coded(call) && codes_lie_well(x)));
+    c.stage_w = c.codes ? w->rows % CODES_GRAIN != 0 || !codes_lie_well(w)
+                        : w->dtype != DFX_DTYPE_BF16 || c.k != w->cols;
     c.direct = !c.codes && !c.stage_x && is_direct(call);
     c.ldx = c.stage_x ? c.k : x->ld;
     c.ldw = c.stage_w ? c.k : w->ld;
@@ -89,7 +95,8 @@ static cut cut_of(const dfx_op_call *call) {
         most = least(most, PART_BYTES / row_bytes);
     c.mb = c.skinny ? SKINNY_ROWS : even_cut(n_rows, most);
     c.scales = dfx_align_up(c.stage_x ? (size_t)(c.mb * row_bytes) : 0, 256);
-    c.w = c.scales + dfx_align_up(c.codes ? (size_t)c.mb * sizeof(float) : 0, 256);
+    c.w =
+        c.scales + dfx_align_up(c.codes && !is_coded(call) ? (size_t)c.mb * sizeof(float) : 0, 256);
     c.sums = c.w + dfx_align_up(c.stage_w ? (size_t)(up(c.nb, CODES_GRAIN) * row_bytes) : 0, 256);
     c.n_bytes = c.sums + (c.direct ? 0 : (size_t)(c.mb * sums_row));
     return c;
@@ -157,9 +164,17 @@ static dfx_status stage_x(dfx_cuda *cuda, const dfx_op_call *call, const cut *c,
                                 .dst = cuda->workspace,
                                 .dst_rows = c->skinny ? SKINNY_ROWS : t->mb,
                                 .ld = c->k};
-    return c->codes ? dfx_cuda_quantize(cuda, &staging, c->in,
-                                        (float *)((char *)cuda->workspace + c->scales))
-                    : dfx_cuda_stage(cuda, &staging, DFX_DTYPE_BF16);
+    if (!c->codes || is_coded(call))
+        return dfx_cuda_stage(cuda, &staging, c->in);
+    return dfx_cuda_quantize_rows(cuda, &staging, c->in,
+                                  (float *)((char *)cuda->workspace + c->scales));
+}
+
+static const float *row_scales(const dfx_cuda *cuda, const dfx_op_call *call, const cut *c,
+                               const tile *t) {
+    if (is_coded(call))
+        return (const float *)call->m[DFX_LINEAR_X_SCALE].ptr + t->m0;
+    return c->codes ? (const float *)((char *)cuda->workspace + c->scales) : NULL;
 }
 
 static dfx_status run_tile(dfx_cuda *cuda, const dfx_op_call *call, const cut *c, const tile *t) {
@@ -176,7 +191,7 @@ static dfx_status run_tile(dfx_cuda *cuda, const dfx_op_call *call, const cut *c
                         .sums = product.y,
                         .ld = product.ldy,
                         .exact = c->sum == DFX_DTYPE_I32,
-                        .row_scales = c->codes ? (float *)(workspace + c->scales) : NULL};
+                        .row_scales = row_scales(cuda, call, c, t)};
     return dfx_cuda_epilogue(cuda, call, &end);
 }
 

@@ -22,8 +22,8 @@ typedef struct dfx_cuda_staging {
 dfx_status dfx_cuda_stage(dfx_cuda *cuda, const dfx_cuda_staging *staging, dfx_dtype to);
 
 /* dst: codes I8 or F8_E4M3 of BF16 rows; scales [dst_rows], as quant/FORMAT.md says, bit for bit. cuda_quant.cu */
-dfx_status dfx_cuda_quantize(dfx_cuda *cuda, const dfx_cuda_staging *staging, dfx_dtype to,
-                             float *scales);
+dfx_status dfx_cuda_quantize_rows(dfx_cuda *cuda, const dfx_cuda_staging *staging, dfx_dtype to,
+                                  float *scales);
 
 /* y[m,n] = r[m,n] + gate[n] * act(sums[m,n] * row_scales[m] * scale[n] + b[n]) of a rectangle of y, from the left. */
 typedef struct dfx_cuda_end {

@@ -1,6 +1,7 @@
 /* LayerNorm and RMSNorm: a row is a block's; GroupNorm: see below.
  *
  *     LAYERNORM  y[t,d] = (x[t,d] - mean_t) * rstd_t * mul[d] + add[d]     mul = w or 1 + scale, add = b or shift
+ *                or the codes of that row (cuda_codes.cuh), from the values before they are rounded
  *     RMSNORM    the same with mean_t = 0 and add = 0
  *     GROUPNORM  y[p,c] = act((x[p,c] - mean_g) * rstd_g * w[c] + b[c])
  *
@@ -9,7 +10,7 @@
  *
  * The row stays in registers between mean, variance (of the differences: one pass over squares cancels when the mean is
  * large) and output. Sums join in fixed order, so results are the same bits every time. */
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_codes.cuh"
 
 enum {
     ROW_CHUNKS = 4, /* chunks of a thread: four loads in flight, 32 registers of values */
@@ -20,9 +21,14 @@ enum {
 typedef struct row_norm {
     dfx_cuda_view y, x;
     dfx_cuda_weights mul, add;
+    uint8_t *codes; /* instead of y; rows of codes_ld */
+    int64_t codes_ld;
+    float *scales;
     int n_cols;
     float eps;
 } row_norm;
+
+typedef enum row_result { VALUES, CODES_I8, CODES_FP8 } row_result;
 
 static __device__ int col_of(int chunk) {
     return (chunk * (int)blockDim.x + (int)threadIdx.x) * DFX_CHUNK;
@@ -50,10 +56,31 @@ static __device__ float mean_square(const float v[ROW_CHUNKS][DFX_CHUNK], float 
     return dfx_cuda_block_sum(sum, scratch) / (float)n_cols;
 }
 
+template <bool FP8>
+static __device__ void store_codes_of_row(const row_norm &p, int64_t row,
+                                          const float v[ROW_CHUNKS][DFX_CHUNK], uint32_t *scratch) {
+    uint32_t greatest = 0;
+#pragma unroll
+    for (int c = 0; c < ROW_CHUNKS; c++)
+#pragma unroll
+        for (int i = 0; i < DFX_CHUNK; i++)
+            if (i < p.n_cols - col_of(c))
+                greatest = max(greatest, dfx_cuda_magnitude(v[c][i]));
+    dfx_cuda_row_codes codes = dfx_cuda_row_codes_of<FP8>(greatest, scratch);
+    if (threadIdx.x == 0)
+        p.scales[row] = codes.scale;
+#pragma unroll
+    for (int c = 0; c < ROW_CHUNKS; c++)
+        if (col_of(c) < p.n_cols)
+            dfx_cuda_store_codes<FP8>(p.codes + row * p.codes_ld + col_of(c), p.n_cols - col_of(c),
+                                      v[c], codes);
+}
+
 /* The 1 of the bounds lets the compiler have the registers that it wants. */
-template <bool CENTERED>
+template <bool CENTERED, row_result RESULT>
 static __global__ void __launch_bounds__(ROW_THREADS_MOST, 1) normalize_rows(row_norm p) {
     __shared__ float scratch[ROW_THREADS_MOST / DFX_WARP];
+    __shared__ uint32_t greatest[ROW_THREADS_MOST / DFX_WARP];
     int64_t row = blockIdx.x;
     uint4 words[ROW_CHUNKS];
     float v[ROW_CHUNKS][DFX_CHUNK];
@@ -76,8 +103,11 @@ static __global__ void __launch_bounds__(ROW_THREADS_MOST, 1) normalize_rows(row
 #pragma unroll
         for (int i = 0; i < DFX_CHUNK; i++)
             v[c][i] = (v[c][i] - mean) * rstd * mul[i] + add[i];
-        dfx_cuda_store8(p.y, row, col_of(c), n, v[c]);
+        if (RESULT == VALUES)
+            dfx_cuda_store8(p.y, row, col_of(c), n, v[c]);
     }
+    if (RESULT != VALUES)
+        store_codes_of_row<RESULT == CODES_FP8>(p, row, v, greatest);
 }
 
 /* `mul` and `add` are operands or left out. */
@@ -89,7 +119,13 @@ static dfx_status run_rows(const dfx_cuda *cuda, const dfx_op_call *call, const 
                         "cuda: op %s wants rows of at most %d values, found %lld", op,
                         ROW_COLS_MOST, (long long)y->cols);
     row_norm p = {};
-    p.y = dfx_cuda_view_of(y);
+    if (dfx_op_is_codes(call, 0)) {
+        p.codes = (uint8_t *)y->ptr;
+        p.codes_ld = y->ld;
+        p.scales = (float *)call->m[DFX_NORM_Y_SCALE].ptr;
+    } else {
+        p.y = dfx_cuda_view_of(y);
+    }
     p.x = dfx_cuda_view_of(&call->m[DFX_NORM_X]);
     DFX_TRY(dfx_cuda_weights_of(cuda, op, mul, mul_base, &p.mul));
     DFX_TRY(dfx_cuda_weights_of(cuda, op, add, 0.0f, &p.add));
@@ -97,10 +133,14 @@ static dfx_status run_rows(const dfx_cuda *cuda, const dfx_op_call *call, const 
     p.eps = call->p.eps;
     int64_t n_threads = dfx_cuda_ceil_div(y->cols, ROW_CHUNKS * DFX_CHUNK);
     unsigned block = (unsigned)(dfx_cuda_ceil_div(n_threads, DFX_WARP) * DFX_WARP);
-    if (centered)
-        normalize_rows<true><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
+    if (p.codes && y->dtype == DFX_DTYPE_I8)
+        normalize_rows<true, CODES_I8><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
+    else if (p.codes)
+        normalize_rows<true, CODES_FP8><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
+    else if (centered)
+        normalize_rows<true, VALUES><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
     else
-        normalize_rows<false><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
+        normalize_rows<false, VALUES><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
     return dfx_cuda_check(cuda, cudaGetLastError(), op);
 }
 

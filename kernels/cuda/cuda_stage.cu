@@ -43,9 +43,7 @@ template <> __device__ inline raw_byte convert(raw_byte value) {
 }
 
 /* Eight values that are 8 * sizeof(T) bytes; a struct moves in the widest accesses that its alignment allows. */
-template <typename T> struct alignas(sizeof(T) >= 2 ? 16 : 8) eight {
-    T value[DFX_CHUNK];
-};
+template <typename T> struct alignas(sizeof(T) >= 2 ? 16 : 8) eight { T value[DFX_CHUNK]; };
 
 /* A thread a chunk; blockIdx.y and what follows it, gridDim.y apart, are the row. */
 template <typename To, typename From>

@@ -1,0 +1,13 @@
+/* Fuse: ops that one kernel does better than two. Meaning does not change; bits may, where a value is no longer rounded to the
+ * activation type between the two.
+ *
+ *   LAYERNORM, whose result only QUANTIZE reads   LAYERNORM that makes codes */
+#ifndef DFX_OFFLOAD_FUSE_H
+#define DFX_OFFLOAD_FUSE_H
+
+#include "offload/program.h"
+
+/* Before buffers are placed. Ops that are left move up; buffers that nobody names any more stay, unplaced. */
+void dfx_fuse_ops(dfx_program *program);
+
+#endif

@@ -138,16 +138,19 @@ static size_t workspace_of(const dfx_cuda *cuda, const dfx_op_call *call) {
     case DFX_OP_ATTENTION:
         return dfx_cuda_attention_workspace(cuda, call);
     case DFX_OP_GROUPNORM:
+    case DFX_OP_GROUPNORM_STATS:
         return dfx_cuda_groupnorm_workspace(cuda, call);
     default: /* the others work in their operands */
         return 0;
     }
 }
 
-/* Tables and numbers of the schedule stay in f32. */
+/* Tables, coefficients of norms and numbers of the schedule stay in f32. */
 static bool wants_f32(dfx_op_kind kind, int slot) {
     return (kind == DFX_OP_QKNORM_ROPE && (slot == DFX_QKNORM_COS || slot == DFX_QKNORM_SIN)) ||
-           (kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1);
+           (kind == DFX_OP_AXPY && slot == DFX_BIN_S) || (kind == DFX_OP_SINUSOID && slot == 1) ||
+           (kind == DFX_OP_CONV2D && slot == DFX_CONV_NORM) ||
+           (kind == DFX_OP_GROUPNORM_STATS && slot == 0);
 }
 
 /* Launchers count rows and strides of one operand in int. */
@@ -241,6 +244,8 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
         return dfx_cuda_conv2d(cuda, call);
     case DFX_OP_GROUPNORM:
         return dfx_cuda_groupnorm(cuda, call);
+    case DFX_OP_GROUPNORM_STATS:
+        return dfx_cuda_groupnorm_stats(cuda, call);
     case DFX_OP_UNPACK:
         return dfx_cuda_unpack(cuda, call);
     case DFX_OP_PACK:

@@ -68,6 +68,7 @@ size_t dfx_cuda_groupnorm_workspace(const dfx_cuda *cuda, const dfx_op_call *cal
 dfx_status dfx_cuda_layernorm(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_rmsnorm(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_groupnorm(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_groupnorm_stats(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_qknorm_rope(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_act(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_act_mul(dfx_cuda *cuda, const dfx_op_call *call);

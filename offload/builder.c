@@ -130,6 +130,11 @@ dfx_ref dfx_temp(dfx_builder *b, int64_t rows, int64_t cols) {
         b, (dfx_buf){.kind = DFX_BUF_TEMP, .dtype = b->env.act_dtype, .rows = rows, .cols = cols});
 }
 
+dfx_ref dfx_temp_f32(dfx_builder *b, int64_t rows, int64_t cols) {
+    return add_buf(
+        b, (dfx_buf){.kind = DFX_BUF_TEMP, .dtype = DFX_DTYPE_F32, .rows = rows, .cols = cols});
+}
+
 /* A checkpoint's tensor must be what the architecture says. */
 static void check_tensor(dfx_builder *b, const dfx_tensor *t, const char *name, int64_t rows,
                          int64_t cols) {

@@ -9,7 +9,7 @@
  * 2. For each strip of output pixels: columns [pixels, k*k*C] (zeros in the padding), the product in f32, then bias and
  *    residual on the way to y, which is rounded once and read (as r) before it is written.
  * A plain 1x1 convolution of aligned rows needs no columns: x is them. A strip has been read when it is written, so y may
- * lie in x then.
+ * lie in x then. 3x3 taps on whole chunks of channels are left to cuda_conv_direct.cu, after step 1.
  *
  * Columns of W and of the strip are padded by zeros to whole chunks of eight, so are the rows of W: C = 3 and N = 3 work,
  * and every address that cuBLASLt sees is aligned.
@@ -28,6 +28,7 @@ typedef struct conv {
     dfx_cuda_view y, x, r;
     dfx_cuda_weights w, b;
     dfx_cuda_conv_norm norm;
+    bool direct;                         /* W anew is all the workspace */
     bool in_place;                       /* x is the columns */
     int64_t n_pixels, n_channels, n_out; /* P, C, N */
     int64_t wo;                          /* output pixels a row */
@@ -56,6 +57,7 @@ static conv conv_of(const dfx_op_call *call) {
     c.n_rows = round_up(c.n_out, DFX_CHUNK);
     c.in_place = p->k == 1 && p->stride == 1 && p->upsample == 1 && x->cols % DFX_CHUNK == 0 &&
                  x->ld % DFX_CHUNK == 0 && !m[DFX_CONV_NORM].rows;
+    c.direct = dfx_cuda_conv_is_direct(call);
     int64_t column_bytes = c.in_place ? 0 : c.n_cols * (int64_t)sizeof(__nv_bfloat16);
     int64_t sum_bytes = c.n_rows * (int64_t)sizeof(float);
     int64_t most = STRIP_BYTES / (column_bytes + sum_bytes) / STRIP_PIXELS_STEP * STRIP_PIXELS_STEP;
@@ -65,7 +67,7 @@ static conv conv_of(const dfx_op_call *call) {
     c.strip_pixels = round_up(dfx_cuda_ceil_div(c.n_pixels, n_strips), STRIP_PIXELS_STEP);
     c.columns_off = (size_t)round_up(c.n_rows * c.n_cols * (int64_t)sizeof(__nv_bfloat16), 256);
     c.sums_off = c.columns_off + (size_t)(c.strip_pixels * column_bytes);
-    c.bytes = c.sums_off + (size_t)(c.strip_pixels * sum_bytes);
+    c.bytes = c.direct ? c.columns_off : c.sums_off + (size_t)(c.strip_pixels * sum_bytes);
     return c;
 }
 
@@ -231,6 +233,8 @@ extern "C" dfx_status dfx_cuda_conv2d(dfx_cuda *cuda, const dfx_op_call *call) {
     lay_out_weights<<<blocks, DFX_CUDA_THREADS, 0, cuda->compute>>>(
         c, (__nv_bfloat16 *)cuda->workspace);
     DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "conv2d, weights"));
+    if (c.direct)
+        return dfx_cuda_conv_direct(cuda, call, cuda->workspace, c.n_cols);
     for (int64_t pixel0 = 0; pixel0 < c.n_pixels; pixel0 += c.strip_pixels)
         DFX_TRY(run_strip(cuda, c, pixel0));
     return DFX_OK;

@@ -4,6 +4,11 @@
 
 #include "kernels/cuda/cuda_device.cuh"
 
+/* cuda_conv_direct.cu: calls that need no columns. w: [N, k*k*C] BF16, channels last, rows `ldw` values apart at 16 bytes. */
+extern "C" bool dfx_cuda_conv_is_direct(const dfx_op_call *call);
+extern "C" dfx_status dfx_cuda_conv_direct(dfx_cuda *cuda, const dfx_op_call *call, const void *w,
+                                           int64_t ldw);
+
 /* act((x - mean) * mul + add) stands for x; mean NULL: x as it is. */
 typedef struct dfx_cuda_conv_norm {
     const float *mean, *mul, *add; /* [C] */

@@ -38,11 +38,13 @@ static const op_entry entries[DFX_N_OP_KINDS] = {
     [DFX_OP_ADD] = {{"add", 3, 0, false, 0}, {"y", "a", "b"}},
     [DFX_OP_AXPY] = {{"axpy", 4, 0, false, 0}, {"y", "x", "d", "s"}},
     [DFX_OP_SINUSOID] = {{"sinusoid", 2, 0, false, 0}, {"y", "t"}},
-    [DFX_OP_CONV2D] = {{"conv2d", 5, BIT(DFX_CONV_B) | BIT(DFX_CONV_R), false,
+    [DFX_OP_CONV2D] = {{"conv2d", 6, BIT(DFX_CONV_B) | BIT(DFX_CONV_R) | BIT(DFX_CONV_NORM), false,
                         BIT(DFX_CONV_W) | BIT(DFX_CONV_B)},
-                       {"y", "x", "w", "b", "r"}},
+                       {"y", "x", "w", "b", "r", "norm"}},
     [DFX_OP_GROUPNORM] = {{"groupnorm", 4, 0, false, BIT(DFX_NORM_W) | BIT(DFX_NORM_B)},
                           {"y", "x", "w", "b"}},
+    [DFX_OP_GROUPNORM_STATS] = {{"groupnorm_stats", 4, 0, false, BIT(DFX_NORM_W) | BIT(DFX_NORM_B)},
+                                {"norm", "x", "w", "b"}},
     [DFX_OP_UNPACK] = {{"unpack", 2, 0, false, 0}, {"y", "x"}},
     [DFX_OP_PACK] = {{"pack", 2, 0, false, 0}, {"y", "x"}},
 };
@@ -139,6 +141,10 @@ bool dfx_op_wants_f32(dfx_op_kind kind, int slot) {
         return slot == DFX_NORM_Y_SCALE;
     case DFX_OP_QUANTIZE:
         return slot == DFX_QUANTIZE_Y_SCALE;
+    case DFX_OP_CONV2D:
+        return slot == DFX_CONV_NORM;
+    case DFX_OP_GROUPNORM_STATS:
+        return slot == 0;
     default:
         return false;
     }
@@ -363,13 +369,23 @@ static dfx_status check_conv2d(const check *c) {
     DFX_TRY(want_shape(c, 0, n_out, m[DFX_CONV_W].rows));
     DFX_TRY(want_shape(c, DFX_CONV_W, m[0].cols, n_taps));
     DFX_TRY(want_shape(c, DFX_CONV_B, 1, m[0].cols));
-    return want_like(c, DFX_CONV_R, &m[0]);
+    DFX_TRY(want_like(c, DFX_CONV_R, &m[0]));
+    DFX_TRY(want_shape(c, DFX_CONV_NORM, 3, m[DFX_CONV_X].cols));
+    DFX_TRY(want(c, present(&m[DFX_CONV_NORM]) || c->call->p.act == DFX_ACT_NONE,
+                 "no act without norm", c->call->p.act));
+    return want_act(c);
 }
 
+/* Both of them: STATS has three rows for y, whatever x has. */
 static dfx_status check_groupnorm(const check *c) {
     const dfx_mat *m = c->call->m;
     int64_t n_groups = c->call->p.n_groups;
-    DFX_TRY(want_like(c, DFX_NORM_X, &m[0]));
+    if (c->call->kind == DFX_OP_GROUPNORM_STATS) {
+        DFX_TRY(want_shape(c, 0, 3, m[DFX_NORM_X].cols));
+        DFX_TRY(want(c, c->call->p.act == DFX_ACT_NONE, "no act", c->call->p.act));
+    } else {
+        DFX_TRY(want_like(c, DFX_NORM_X, &m[0]));
+    }
     DFX_TRY(want_shape(c, DFX_NORM_W, 1, m[0].cols));
     DFX_TRY(want_shape(c, DFX_NORM_B, 1, m[0].cols));
     DFX_TRY(want(c, n_groups >= 1, "n_groups >= 1", n_groups));
@@ -432,6 +448,7 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink) {
     case DFX_OP_CONV2D:
         return check_conv2d(&c);
     case DFX_OP_GROUPNORM:
+    case DFX_OP_GROUPNORM_STATS:
         return check_groupnorm(&c);
     case DFX_OP_UNPACK:
     case DFX_OP_PACK:

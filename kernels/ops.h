@@ -64,11 +64,17 @@ typedef enum dfx_op_kind {
      * out y [N,D]; t [1,N] f32 */
     DFX_OP_SINUSOID,
     /* Convolution, channels last, zero padding.   out y [ho*wo,N]; x [h*w,C]; W [N,C*k*k] as stored (N,C,ky,kx); b [N]?;
-     * r [ho*wo,N]? added.   conv: h, w, k, stride, pad_lo (top and left), pad_hi, upsample (nearest, before padding) */
+     * r [ho*wo,N]? added (may be y itself); norm [3,C]? f32.   conv: h, w, k, stride, pad_lo (top and left), pad_hi,
+     * upsample (nearest, before padding); act, with norm only.
+     * With norm, as GROUPNORM_STATS makes it, act((x - norm[0]) * norm[1] + norm[2]) stands for x, rounded to x's type;
+     * the padding is zeros even so. With k, stride and upsample of 1, y may be the first N columns of x. */
     DFX_OP_CONV2D,
     /* y = act((x - mean_g) * rstd_g * w + b), groups of C/G adjacent channels over all pixels, biased variance.
      * out y [h*w,C] (may be x); x; w [C]; b [C].   n_groups, eps, act */
     DFX_OP_GROUPNORM,
+    /* What GROUPNORM does to each channel, for the convolution after it: norm[0] = mean_g, norm[1] = rstd_g * w,
+     * norm[2] = b.   out norm [3,C] f32; x [h*w,C]; w [C]; b [C].   n_groups, eps */
+    DFX_OP_GROUPNORM_STATS,
     /* Tokens to latents: pixel (2r+i, 2c+j), channel z  =  x[r*(w/2)+c, 4z+2i+j] * mul + add.
      * out y [h*w,C]; x [(h/2)*(w/2),4C].   unpack: h, w (latents), mul, add */
     DFX_OP_UNPACK,
@@ -110,6 +116,7 @@ enum {
     DFX_CONV_W,
     DFX_CONV_B,
     DFX_CONV_R,
+    DFX_CONV_NORM,
 };
 
 typedef struct dfx_conv_params {

@@ -1,3 +1,7 @@
+/* The autoencoder as programs, in little memory: a normalized map is never written. GroupNorm is statistics of the whole map,
+ * then a convolution that applies them to what it reads; residuals are added where they lie, and the map that a narrowing
+ * shortcut leaves lies in the one that it reads. So a resnet has two maps, its input and that between its convolutions, and
+ * the largest pair (2C and C channels at full size) is what decoding takes. */
 #include "models/vae.h"
 
 #include <math.h>
@@ -16,36 +20,47 @@ typedef struct vae_ctx {
     const dfx_vae_config *c;
 } vae_ctx;
 
-static map conv3(vae_ctx *v, map in, const char *name, int64_t n, dfx_ref residual) {
-    dfx_conv_params conv = {
-        .h = in.h, .w = in.w, .k = 3, .stride = 1, .pad_lo = 1, .pad_hi = 1, .upsample = 1};
-    in.x = dfx_conv2d(
-        &v->b,
-        &(dfx_conv_spec){.x = in.x, .name = name, .n = n, .conv = conv, .residual = residual});
-    return in;
+static const dfx_conv_params THREE = {.k = 3, .stride = 1, .pad_lo = 1, .pad_hi = 1, .upsample = 1};
+
+static dfx_ref conv_of(vae_ctx *v, map in, dfx_conv_params conv, dfx_conv_spec spec) {
+    conv.h = in.h;
+    conv.w = in.w;
+    spec.x = in.x;
+    spec.conv = conv;
+    return dfx_conv2d(&v->b, &spec);
+}
+
+static map conv3(vae_ctx *v, map in, const char *name, int64_t n) {
+    return (map){conv_of(v, in, THREE, (dfx_conv_spec){.name = name, .n = n}), in.h, in.w};
 }
 
 static map upsample(vae_ctx *v, map in, const char *name) {
-    dfx_conv_params conv = {
-        .h = in.h, .w = in.w, .k = 3, .stride = 1, .pad_lo = 1, .pad_hi = 1, .upsample = 2};
-    dfx_ref x =
-        dfx_conv2d(&v->b, &(dfx_conv_spec){.x = in.x, .name = name, .n = in.x.cols, .conv = conv});
+    dfx_conv_params conv = {.k = 3, .stride = 1, .pad_lo = 1, .pad_hi = 1, .upsample = 2};
+    dfx_ref x = conv_of(v, in, conv, (dfx_conv_spec){.name = name, .n = in.x.cols});
     return (map){x, 2 * in.h, 2 * in.w};
 }
 
 static map downsample(vae_ctx *v, map in, const char *name) {
-    dfx_conv_params conv = {
-        .h = in.h, .w = in.w, .k = 3, .stride = 2, .pad_lo = 0, .pad_hi = 1, .upsample = 1};
-    dfx_ref x =
-        dfx_conv2d(&v->b, &(dfx_conv_spec){.x = in.x, .name = name, .n = in.x.cols, .conv = conv});
+    dfx_conv_params conv = {.k = 3, .stride = 2, .pad_lo = 0, .pad_hi = 1, .upsample = 1};
+    dfx_ref x = conv_of(v, in, conv, (dfx_conv_spec){.name = name, .n = in.x.cols});
     return (map){x, in.h / 2, in.w / 2};
 }
 
-static dfx_ref norm_silu(vae_ctx *v, dfx_ref x, const char *name) {
-    return dfx_groupnorm(&v->b, x, name, (int)v->c->n_groups, EPS, DFX_ACT_SILU);
+/* conv(silu(norm(in))), the convolution as `spec` says. */
+static map norm_conv3(vae_ctx *v, map in, const char *norm, dfx_conv_spec spec) {
+    spec.norm = dfx_groupnorm_stats(&v->b, in.x, norm, (int)v->c->n_groups, EPS);
+    spec.act = DFX_ACT_SILU;
+    return (map){conv_of(v, in, THREE, spec), in.h, in.w};
 }
 
-/* conv2(silu(norm2(conv1(silu(norm1(x)))))) + shortcut(x); `name` ends with a point. */
+/* The 1x1 convolution of a resnet that changes the width: in place where that gets narrower. */
+static dfx_ref narrow(vae_ctx *v, map in, const char *name, int64_t n) {
+    dfx_conv_params conv = {.k = 1, .stride = 1, .upsample = 1};
+    dfx_ref into = n < in.x.cols ? dfx_cols(in.x, 0, n) : (dfx_ref){0};
+    return conv_of(v, in, conv, (dfx_conv_spec){.name = name, .n = n, .into = into});
+}
+
+/* conv2(silu(norm2(conv1(silu(norm1(x)))))) + shortcut(x), in the place of x or of the shortcut; `name` ends with a point. */
 static map resnet(vae_ctx *v, map in, int64_t n, const char *name) {
     char norm1[96], conv1[96], norm2[96], conv2[96], shortcut[96];
     snprintf(norm1, sizeof(norm1), "%snorm1", name);
@@ -53,13 +68,10 @@ static map resnet(vae_ctx *v, map in, int64_t n, const char *name) {
     snprintf(norm2, sizeof(norm2), "%snorm2", name);
     snprintf(conv2, sizeof(conv2), "%sconv2", name);
     snprintf(shortcut, sizeof(shortcut), "%sconv_shortcut", name);
-    map t = {norm_silu(v, in.x, norm1), in.h, in.w};
-    t = conv3(v, t, conv1, n, (dfx_ref){0});
-    t.x = norm_silu(v, t.x, norm2);
-    dfx_ref residual = in.x;
-    if (in.x.cols != n)
-        residual = dfx_linear(&v->b, &(dfx_linear_spec){.x = in.x, .name = shortcut, .n = n});
-    return conv3(v, t, conv2, n, residual);
+    map h = norm_conv3(v, in, norm1, (dfx_conv_spec){.name = conv1, .n = n});
+    dfx_ref x = in.x.cols == n ? in.x : narrow(v, in, shortcut, n);
+    return norm_conv3(v, h, norm2,
+                      (dfx_conv_spec){.name = conv2, .n = n, .residual = x, .into = x});
 }
 
 /* Names of the attention's products; the oldest files have others. */
@@ -135,8 +147,7 @@ dfx_status dfx_vae_build_decoder(const dfx_vae_config *c, const dfx_build_env *e
              &(dfx_op_params){.h = h, .w = w, .mul = 1.0f / c->scaling, .add = c->shift});
     if (c->post_quant_conv)
         x.x = conv1(&v, x.x, "post_quant_conv", Z);
-    x = conv3(&v, open_page(&v, "decoder/in", "decoder", x), "conv_in", c->channels[top],
-              (dfx_ref){0});
+    x = conv3(&v, open_page(&v, "decoder/in", "decoder", x), "conv_in", c->channels[top]);
     x = mid_block(&v, open_page(&v, "decoder.mid_block", "decoder.mid_block", x));
     for (int i = 0; i <= top; i++) {
         dfx_builder_page(&v.b, "decoder.up_blocks.%d", i);
@@ -144,11 +155,8 @@ dfx_status dfx_vae_build_decoder(const dfx_vae_config *c, const dfx_build_env *e
         if (i < top)
             x = upsample(&v, x, "upsamplers.0.conv");
     }
-    x.x = norm_silu(&v, open_page(&v, "decoder/out", "decoder", x).x, "conv_norm_out");
-    dfx_conv_params conv = {
-        .h = x.h, .w = x.w, .k = 3, .stride = 1, .pad_lo = 1, .pad_hi = 1, .upsample = 1};
-    dfx_conv2d(&v.b,
-               &(dfx_conv_spec){.x = x.x, .name = "conv_out", .n = 3, .conv = conv, .into = rgb});
+    norm_conv3(&v, open_page(&v, "decoder/out", "decoder", x), "conv_norm_out",
+               (dfx_conv_spec){.name = "conv_out", .n = 3, .into = rgb});
     return dfx_builder_finish(&v.b, out);
 }
 
@@ -162,8 +170,7 @@ dfx_status dfx_vae_build_encoder(const dfx_vae_config *c, const dfx_build_env *e
     dfx_ref moments = dfx_extern_buf(&v.b, "moments", h * w, 2 * Z, env->act_dtype);
     dfx_ref tokens = dfx_extern_buf(&v.b, "x", h / 2 * (w / 2), 4 * Z, env->act_dtype);
     map x = {rgb, h * factor, w * factor};
-    x = conv3(&v, open_page(&v, "encoder/in", "encoder", x), "conv_in", c->channels[0],
-              (dfx_ref){0});
+    x = conv3(&v, open_page(&v, "encoder/in", "encoder", x), "conv_in", c->channels[0]);
     for (int i = 0; i <= top; i++) {
         dfx_builder_page(&v.b, "encoder.down_blocks.%d", i);
         x = block_resnets(&v, x, c->channels[i], c->layers_per_block);
@@ -171,15 +178,11 @@ dfx_status dfx_vae_build_encoder(const dfx_vae_config *c, const dfx_build_env *e
             x = downsample(&v, x, "downsamplers.0.conv");
     }
     x = mid_block(&v, open_page(&v, "encoder.mid_block", "encoder.mid_block", x));
-    x.x = norm_silu(&v, open_page(&v, "encoder/out", "encoder", x).x, "conv_norm_out");
-    dfx_conv_params conv = {
-        .h = x.h, .w = x.w, .k = 3, .stride = 1, .pad_lo = 1, .pad_hi = 1, .upsample = 1};
     dfx_ref into = c->quant_conv ? (dfx_ref){0} : moments;
-    dfx_ref m = dfx_conv2d(
-        &v.b,
-        &(dfx_conv_spec){.x = x.x, .name = "conv_out", .n = 2 * Z, .conv = conv, .into = into});
+    x = norm_conv3(&v, open_page(&v, "encoder/out", "encoder", x), "conv_norm_out",
+                   (dfx_conv_spec){.name = "conv_out", .n = 2 * Z, .into = into});
     if (c->quant_conv) {
-        m = conv1(&v, m, "quant_conv", 2 * Z);
+        dfx_ref m = conv1(&v, x.x, "quant_conv", 2 * Z);
         dfx_emit(&v.b, DFX_OP_ACT, "moments", (dfx_ref[DFX_OP_SLOTS]){moments, m}, NULL);
     }
     dfx_emit(&v.b, DFX_OP_PACK, "pack", (dfx_ref[DFX_OP_SLOTS]){tokens, moments},

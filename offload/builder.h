@@ -111,12 +111,17 @@ dfx_ref dfx_activate(dfx_builder *b, dfx_ref x, dfx_act act, const char *label);
 dfx_ref dfx_groupnorm(dfx_builder *b, dfx_ref x, const char *name, int n_groups, float eps,
                       dfx_act act);
 
-/* Convolution name.weight [n, C, k, k], name.bias; residual absent or [ho*wo, n]. Into a new temp. */
+/* The same for a convolution to apply: coefficients of each channel. */
+dfx_ref dfx_groupnorm_stats(dfx_builder *b, dfx_ref x, const char *name, int n_groups, float eps);
+
+/* Convolution name.weight [n, C, k, k], name.bias; residual absent or [ho*wo, n]; norm absent or of dfx_groupnorm_stats,
+ * and act after it. `into` absent: a new temp. */
 typedef struct dfx_conv_spec {
-    dfx_ref x;
+    dfx_ref x, norm;
     const char *name;
     int64_t n;
     dfx_conv_params conv;
+    dfx_act act;
     dfx_ref residual, into;
 } dfx_conv_spec;
 dfx_ref dfx_conv2d(dfx_builder *b, const dfx_conv_spec *spec);

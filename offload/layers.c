@@ -153,6 +153,14 @@ dfx_ref dfx_groupnorm(dfx_builder *b, dfx_ref x, const char *name, int n_groups,
     return y;
 }
 
+dfx_ref dfx_groupnorm_stats(dfx_builder *b, dfx_ref x, const char *name, int n_groups, float eps) {
+    dfx_ref norm = dfx_temp_of(b, 3, x.cols, DFX_DTYPE_F32);
+    dfx_ref w = weight_of(b, name, 1, x.cols), bias = bias_of(b, name, x.cols);
+    dfx_emit(b, DFX_OP_GROUPNORM_STATS, name, (dfx_ref[DFX_OP_SLOTS]){norm, x, w, bias},
+             &(dfx_op_params){.n_groups = n_groups, .eps = eps});
+    return norm;
+}
+
 dfx_ref dfx_conv2d(dfx_builder *b, const dfx_conv_spec *s) {
     const dfx_conv_params *c = &s->conv;
     int64_t ho = (c->h * c->upsample + c->pad_lo + c->pad_hi - c->k) / c->stride + 1;
@@ -160,7 +168,8 @@ dfx_ref dfx_conv2d(dfx_builder *b, const dfx_conv_spec *s) {
     dfx_ref w = weight_of(b, s->name, s->n, s->x.cols * c->k * c->k);
     dfx_ref bias = bias_of(b, s->name, s->n);
     dfx_ref y = or_temp(b, s->into, ho * wo, s->n);
-    dfx_emit(b, DFX_OP_CONV2D, s->name, (dfx_ref[DFX_OP_SLOTS]){y, s->x, w, bias, s->residual},
-             &(dfx_op_params){.conv = *c});
+    dfx_emit(b, DFX_OP_CONV2D, s->name,
+             (dfx_ref[DFX_OP_SLOTS]){y, s->x, w, bias, s->residual, s->norm},
+             &(dfx_op_params){.act = s->act, .conv = *c});
     return y;
 }

@@ -229,46 +229,76 @@ static void check_attention(pair *p) {
 
 /* ---- CONV2D and GROUPNORM */
 
+enum { NORM = 64, IN_X = 128 }; /* beside R and IN_PLACE */
+
 static const struct conv_case {
-    int h, w, c, n, k, stride, pad_lo, pad_hi, upsample;
-    bool residual;
+    int h, w, c, n, k, stride, pad_lo, pad_hi, upsample, parts;
 } conv_cases[] = {
-    {128, 128, 16, 512, 3, 1, 1, 1, 1, false},
-    {128, 128, 512, 512, 3, 1, 1, 1, 1, true},
-    {128, 128, 512, 512, 3, 1, 1, 1, 2, false},
-    {512, 512, 256, 128, 3, 1, 1, 1, 1, false},
-    {1024, 1024, 128, 128, 3, 1, 1, 1, 1, true},
-    {1024, 1024, 128, 3, 3, 1, 1, 1, 1, false},
-    {1024, 1024, 3, 128, 3, 1, 1, 1, 1, false},
-    {256, 256, 128, 128, 3, 2, 0, 1, 1, false},
-    {128, 128, 512, 32, 3, 1, 1, 1, 1, false},
-    {32, 32, 16, 64, 3, 1, 1, 1, 1, false}, /* the bundled model */
-    {32, 32, 64, 64, 3, 1, 1, 1, 2, false},
-    {64, 64, 64, 48, 3, 1, 1, 1, 1, false},
-    {256, 256, 32, 32, 3, 1, 1, 1, 1, true},
-    {256, 256, 32, 3, 3, 1, 1, 1, 1, false},
-    {63, 65, 24, 40, 3, 2, 0, 1, 1, false}, /* odd ones */
-    {7, 5, 5, 9, 3, 1, 1, 1, 3, true},
-    {33, 17, 16, 8, 1, 1, 0, 0, 1, true},
-    {20, 30, 8, 8, 5, 3, 2, 1, 1, false},
+    {128, 128, 16, 512, 3, 1, 1, 1, 1, 0},
+    {128, 128, 512, 512, 3, 1, 1, 1, 1, R},
+    {128, 128, 512, 512, 3, 1, 1, 1, 1, NORM | R | IN_PLACE},
+    {128, 128, 512, 512, 3, 1, 1, 1, 2, 0},
+    {512, 512, 256, 128, 3, 1, 1, 1, 1, NORM},
+    {512, 512, 256, 256, 3, 1, 1, 1, 2, 0},
+    {512, 512, 256, 128, 1, 1, 0, 0, 1, IN_X},
+    {1024, 1024, 128, 128, 3, 1, 1, 1, 1, R},
+    {1024, 1024, 128, 128, 3, 1, 1, 1, 1, NORM | R | IN_PLACE},
+    {1024, 1024, 128, 3, 3, 1, 1, 1, 1, NORM},
+    {1024, 1024, 3, 128, 3, 1, 1, 1, 1, 0},
+    {256, 256, 128, 128, 3, 2, 0, 1, 1, 0},
+    {128, 128, 512, 32, 3, 1, 1, 1, 1, NORM},
+    {32, 32, 16, 64, 3, 1, 1, 1, 1, 0}, /* the bundled model */
+    {32, 32, 64, 64, 3, 1, 1, 1, 2, 0},
+    {64, 64, 64, 48, 3, 1, 1, 1, 1, NORM},
+    {64, 64, 64, 48, 1, 1, 0, 0, 1, IN_X},
+    {256, 256, 48, 32, 3, 1, 1, 1, 1, NORM},
+    {256, 256, 32, 32, 3, 1, 1, 1, 1, NORM | R},
+    {256, 256, 32, 3, 3, 1, 1, 1, 1, NORM},
+    {63, 65, 24, 40, 3, 2, 0, 1, 1, NORM}, /* odd ones */
+    {63, 65, 32, 40, 3, 1, 1, 1, 1, NORM | R},
+    {37, 50, 64, 136, 3, 1, 1, 1, 2, R},
+    {1, 1, 32, 33, 3, 1, 1, 1, 1, NORM},
+    {3, 17, 96, 5, 3, 1, 1, 1, 2, NORM | R},
+    {7, 5, 5, 9, 3, 1, 1, 1, 3, R},
+    {9, 11, 20, 7, 3, 1, 1, 1, 1, NORM},
+    {33, 17, 16, 8, 1, 1, 0, 0, 1, R},
+    {33, 17, 16, 8, 1, 1, 0, 0, 1, NORM | R},
+    {20, 30, 8, 8, 5, 3, 2, 1, 1, 0},
 };
+
+static void conv_operands(pair *p, const struct conv_case *c, int64_t ho, int64_t wo) {
+    int64_t taps = (int64_t)c->c * c->k * c->k;
+    pair_act(p, DFX_CONV_X, (int64_t)c->h * c->w, c->c, c->c, sqrtf(3.0f));
+    pair_weight(p, DFX_CONV_W, DFX_DTYPE_BF16, c->n, taps, range_for_sum(taps));
+    pair_weight(p, DFX_CONV_B, DFX_DTYPE_BF16, 1, c->n, 1);
+    if (c->parts & R)
+        pair_act(p, DFX_CONV_R, ho * wo, c->n, c->n, 2);
+    if (c->parts & NORM)
+        pair_f32(p, DFX_CONV_NORM, 3, c->c, -1.5f, 1.5f);
+    if (c->parts & IN_PLACE)
+        pair_out_is(p, DFX_CONV_R);
+    else if (c->parts & IN_X)
+        pair_out_in(p, DFX_CONV_X, c->n);
+    else
+        pair_out(p, ho * wo, c->n, c->n);
+    p->params.act = c->parts & NORM ? DFX_ACT_SILU : DFX_ACT_NONE;
+}
 
 static void check_conv(pair *p) {
     for (size_t i = 0; i < DFX_COUNT(conv_cases); i++) {
         const struct conv_case *c = &conv_cases[i];
-        int64_t taps = (int64_t)c->c * c->k * c->k, pad = c->pad_lo + c->pad_hi - c->k;
+        int64_t pad = c->pad_lo + c->pad_hi - c->k;
         int64_t ho = (c->h * c->upsample + pad) / c->stride + 1,
                 wo = (c->w * c->upsample + pad) / c->stride + 1;
-        if (!pair_begin(p, DFX_OP_CONV2D, "%dx%d %d to %d channels k %d stride %d%s%s", c->h, c->w,
-                        c->c, c->n, c->k, c->stride, c->upsample > 1 ? " upsampled" : "",
-                        c->residual ? " +r" : ""))
+        if (!pair_begin(p, DFX_OP_CONV2D, "%dx%d %d to %d channels k %d stride %d%s%s%s", c->h,
+                        c->w, c->c, c->n, c->k, c->stride, c->upsample > 1 ? " upsampled" : "",
+                        c->parts & NORM ? " norm" : "",
+                        c->parts & IN_X       ? " in x"
+                        : c->parts & IN_PLACE ? " +y"
+                        : c->parts & R        ? " +r"
+                                              : ""))
             continue;
-        pair_act(p, DFX_CONV_X, (int64_t)c->h * c->w, c->c, c->c, sqrtf(3.0f));
-        pair_weight(p, DFX_CONV_W, DFX_DTYPE_BF16, c->n, taps, range_for_sum(taps));
-        pair_weight(p, DFX_CONV_B, DFX_DTYPE_BF16, 1, c->n, 1);
-        if (c->residual)
-            pair_act(p, DFX_CONV_R, ho * wo, c->n, c->n, 2);
-        pair_out(p, ho * wo, c->n, c->n);
+        conv_operands(p, c, ho, wo);
         p->params.conv = (dfx_conv_params){.h = c->h,
                                            .w = c->w,
                                            .k = c->k,
@@ -276,7 +306,7 @@ static void check_conv(pair *p) {
                                            .pad_lo = c->pad_lo,
                                            .pad_hi = c->pad_hi,
                                            .upsample = c->upsample};
-        pair_end(p, PAIR_TWICE); /* the residual may meet a sum already rounded */
+        pair_end(p, PAIR_TWICE); /* the residual may meet a sum already rounded; x normalized is */
     }
 }
 
@@ -310,6 +340,22 @@ static void check_groupnorm(pair *p) {
     }
 }
 
+/* Sums of millions, in F32 here and in double there: 4096 roundings of 2^-24, were they all to one side. */
+static void check_groupnorm_stats(pair *p) {
+    for (size_t i = 0; i < DFX_COUNT(groupnorm_cases); i++) {
+        const struct groupnorm_case *c = &groupnorm_cases[i];
+        if (!pair_begin(p, DFX_OP_GROUPNORM_STATS, "[%d, %d] %d groups", c->pixels, c->channels,
+                        c->groups))
+            continue;
+        pair_act(p, DFX_NORM_X, c->pixels, c->channels, c->channels + 8, 3);
+        pair_weight(p, DFX_NORM_W, DFX_DTYPE_BF16, 1, c->channels, 2);
+        pair_weight(p, DFX_NORM_B, DFX_DTYPE_F32, 1, c->channels, 1);
+        pair_f32(p, 0, 3, c->channels, NAN, NAN);
+        p->params = (dfx_op_params){.n_groups = c->groups, .eps = 1e-6f};
+        pair_end(p, 0x1p-12);
+    }
+}
+
 /* ---- All of them */
 
 static void check_all(pair *p) {
@@ -317,6 +363,7 @@ static void check_all(pair *p) {
     check_attention(p);
     check_conv(p);
     check_groupnorm(p);
+    check_groupnorm_stats(p);
     check_rows(p);
     printf("%d passed, %d failed, %d skipped\n", p->n_passed, p->n_failed, p->n_skipped);
 }

@@ -111,6 +111,11 @@ void pair_out_is(pair *p, int slot) {
     p->on_cuda.m[0] = p->on_cuda.m[slot];
 }
 
+void pair_out_in(pair *p, int slot, int64_t cols) {
+    pair_out_is(p, slot);
+    p->on_cpu.m[0].cols = p->on_cuda.m[0].cols = cols;
+}
+
 void pair_f32(pair *p, int slot, int64_t rows, int64_t cols, float low, float high) {
     float *values = random_values(p, rows * cols, low, high);
     dfx_mat shape = {.rows = rows, .cols = cols, .ld = cols, .dtype = DFX_DTYPE_F32};
@@ -157,9 +162,9 @@ static size_t bytes_of(const dfx_mat *m) {
 }
 
 /* The output as CUDA left it, with the gaps; free() by the caller. */
-static uint16_t *download(pair *p) {
+static void *download(pair *p) {
     const dfx_mat *y = &p->on_cuda.m[0];
-    uint16_t *got = host_of(p, bytes_of(y));
+    void *got = host_of(p, bytes_of(y));
     must(p->cuda->vt->download(p->cuda, got, y->ptr, bytes_of(y)), p->name);
     return got;
 }
@@ -231,7 +236,7 @@ typedef struct distance {
     double error, norm;  /* sums of squares */
     double worst, ulps;  /* greatest difference, and in units of BF16's last place */
     int64_t n_off_limit; /* values that differ by more than the limit of one value */
-    int64_t n_gaps;      /* places between rows that were written */
+    int64_t n_gaps;      /* places between rows that are not what they were on the CPU */
 } distance;
 
 /* Of a BF16 of this magnitude. */
@@ -244,14 +249,20 @@ static double last_place(float value) {
     return (double)fmaxf(power, 0x1p-126f) * 0x1p-7;
 }
 
+static float value_at(const void *values, dfx_dtype dtype, int64_t i) {
+    return dtype == DFX_DTYPE_F32 ? ((const float *)values)[i]
+                                  : dfx_bf16_to_f32(((const uint16_t *)values)[i]);
+}
+
 /* limit of one value: own * |want| + common. */
-static distance measure(pair *p, const uint16_t *got, double own, double common) {
+static distance measure(pair *p, const void *got, double own, double common) {
     const dfx_mat *y = &p->on_cpu.m[0];
+    dfx_dtype dtype = p->on_cuda.m[0].dtype;
     distance d = {0};
     for (int64_t t = 0; t < y->rows; t++) {
         const float *want = (const float *)y->ptr + t * y->ld;
         for (int64_t i = 0; i < y->cols; i++) {
-            double w = (double)want[i], off = fabs((double)dfx_bf16_to_f32(got[t * y->ld + i]) - w);
+            double w = (double)want[i], off = fabs((double)value_at(got, dtype, t * y->ld + i) - w);
             double ulps = (off - common) / last_place(want[i]);
             d.error += off * off;
             d.norm += w * w;
@@ -259,8 +270,10 @@ static distance measure(pair *p, const uint16_t *got, double own, double common)
             d.ulps = ulps > d.ulps ? ulps : d.ulps;
             d.n_off_limit += !(off <= own * fabs(w) + common);
         }
-        for (int64_t i = y->cols; i < y->ld; i++)
-            d.n_gaps += !isnan(dfx_bf16_to_f32(got[t * y->ld + i]));
+        for (int64_t i = y->cols; i < y->ld; i++) {
+            float kept = value_at(got, dtype, t * y->ld + i);
+            d.n_gaps += !(kept == want[i] || (isnan(kept) && isnan(want[i])));
+        }
     }
     return d;
 }
@@ -275,7 +288,7 @@ static double root_mean_square(const dfx_mat *y) {
     return sqrt(sum / (double)(y->rows * y->cols));
 }
 
-static uint16_t *run_both(pair *p) {
+static void *run_both(pair *p) {
     run(p, p->cuda, &p->on_cuda);
     run(p, p->cpu, &p->on_cpu);
     return download(p);
@@ -284,7 +297,7 @@ static uint16_t *run_both(pair *p) {
 /* A norm over millions of values would not see a few wrong ones, so each value has a limit too: two roundings of its own, and
  * 16 times the tolerated error of an average value, which errors that add up at random do not reach. */
 void pair_end(pair *p, double tolerance) {
-    uint16_t *got = run_both(p);
+    void *got = run_both(p);
     double rms = root_mean_square(&p->on_cpu.m[0]);
     distance d = measure(p, got, tolerance > 0 ? 0x1p-7 : 0, 16 * tolerance * rms);
     double relative = d.norm > 0 ? sqrt(d.error / d.norm) : sqrt(d.error);
@@ -300,7 +313,7 @@ void pair_end(pair *p, double tolerance) {
 
 /* 2^-20 of an average value is left to F32 arithmetic around an exact sum, where results are nearly 0. */
 void pair_end_ulp(pair *p) {
-    uint16_t *got = run_both(p);
+    void *got = run_both(p);
     double rms = root_mean_square(&p->on_cpu.m[0]);
     distance d = measure(p, got, 0x1p-7, 0x1p-20 * rms);
     char why[PAIR_TEXT];
@@ -313,7 +326,7 @@ void pair_end_ulp(pair *p) {
 
 void pair_end_rows(pair *p, const int *n_rows, int n) {
     run(p, p->cuda, &p->on_cuda);
-    uint16_t *all = download(p);
+    void *all = download(p);
     const dfx_op_call whole = p->on_cuda;
     int n_other = 0;
     for (int i = 0; i < n; i++) {
@@ -322,7 +335,7 @@ void pair_end_rows(pair *p, const int *n_rows, int n) {
                 p->on_cuda.m[slot].rows = n_rows[i];
         p->cuda->vt->workspace_free(p->cuda);
         run(p, p->cuda, &p->on_cuda);
-        uint16_t *part = download(p);
+        void *part = download(p);
         n_other += memcmp(part, all, bytes_of(&p->on_cuda.m[0])) != 0;
         free(part);
         p->on_cuda = whole;

@@ -48,8 +48,10 @@ void pair_f32(pair *p, int slot, int64_t rows, int64_t cols, float low, float hi
 /* A weight; of I8 all codes but -128, else values in [-range, range) rounded to the type. */
 void pair_weight(pair *p, int slot, dfx_dtype dtype, int64_t rows, int64_t cols, float range);
 void pair_out(pair *p, int64_t rows, int64_t cols, int64_t ld);
-/* The output is the operand in `slot`. */
+/* The output is the operand in `slot`, or its first columns, of which the others are to stay. F32 outputs are pair_f32 with
+ * NaN for bounds. */
 void pair_out_is(pair *p, int slot);
+void pair_out_in(pair *p, int slot, int64_t cols);
 
 /* Run on both sides, compare, print a line, time when that is wanted. Gives the operands back. */
 void pair_end(pair *p, double tolerance);

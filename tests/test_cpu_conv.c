@@ -2,9 +2,10 @@
  * Tolerance: as for LINEAR (test_cpu_linear.c), with K = C k k. */
 #include "tests/cpu_rig.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { B = 1, R = 2, IN_PLACE = 4 };
+enum { B = 1, R = 2, IN_PLACE = 4, NORM = 8, IN_X = 16 };
 
 typedef struct shape {
     int64_t h, w, c, n;
@@ -13,13 +14,27 @@ typedef struct shape {
     int parts;
 } shape;
 
+/* x, or with norm what stands for it, packed. */
+static float *source(rig *r, const dfx_op_call *call) {
+    const dfx_mat *x = &call->m[DFX_CONV_X], *norm = &call->m[DFX_CONV_NORM];
+    float *values = rig_alloc(r, (size_t)(x->rows * x->cols) * sizeof(*values));
+    for (int64_t i = 0; i < x->rows * x->cols; i++) {
+        int64_t c = i % x->cols;
+        double value = rig_at(x, i / x->cols, c);
+        if (norm->ptr)
+            value = (value - rig_at(norm, 0, c)) * rig_at(norm, 1, c) + rig_at(norm, 2, c);
+        values[i] = (float)(call->p.act == DFX_ACT_SILU ? value / (1 + exp(-value)) : value);
+    }
+    return values;
+}
+
 /* Value of channel c at (y, x) of the upsampled picture; 0 outside. */
-static double pixel(const dfx_op_call *call, int64_t y, int64_t x, int64_t c) {
+static double pixel(const dfx_op_call *call, const float *values, int64_t y, int64_t x, int64_t c) {
     const dfx_conv_params *p = &call->p.conv;
     if (y < 0 || x < 0 || y >= p->h * p->upsample || x >= p->w * p->upsample)
         return 0;
-    const dfx_mat *m = &call->m[DFX_CONV_X];
-    return (double)((const float *)m->ptr)[(y / p->upsample * p->w + x / p->upsample) * m->ld + c];
+    int64_t at = y / p->upsample * p->w + x / p->upsample;
+    return (double)values[at * call->m[DFX_CONV_X].cols + c];
 }
 
 static float *expected(rig *r, const dfx_op_call *call, int64_t wo) {
@@ -28,6 +43,7 @@ static float *expected(rig *r, const dfx_op_call *call, int64_t wo) {
     int64_t n_channels = m[DFX_CONV_X].cols, k = p->k;
     float *want = rig_alloc(r, (size_t)(m[0].rows * m[0].cols) * sizeof(*want));
     float *w = rig_alloc(r, (size_t)m[DFX_CONV_W].cols * sizeof(*w));
+    const float *values = source(r, call);
     for (int64_t n = 0; n < m[0].cols; n++) {
         for (int64_t i = 0; i < m[DFX_CONV_W].cols; i++)
             w[i] = (float)rig_at(&m[DFX_CONV_W], n, i);
@@ -37,13 +53,31 @@ static float *expected(rig *r, const dfx_op_call *call, int64_t wo) {
             for (int64_t c = 0; c < n_channels; c++)
                 for (int64_t ky = 0; ky < k; ky++)
                     for (int64_t kx = 0; kx < k; kx++)
-                        sum += pixel(call, y + ky, x + kx, c) * (double)w[(c * k + ky) * k + kx];
+                        sum += pixel(call, values, y + ky, x + kx, c) *
+                               (double)w[(c * k + ky) * k + kx];
             if (m[DFX_CONV_R].ptr)
                 sum += rig_at(&m[DFX_CONV_R], o, n);
             want[o * m[0].cols + n] = (float)sum;
         }
     }
     return want;
+}
+
+/* y in the first columns of x; other columns of x are to stay. Leaves y as a matrix of its own, NaN between its rows. */
+static void run_in_x(rig *r, dfx_op_call *call) {
+    dfx_mat *x = &call->m[DFX_CONV_X], before = rig_poison(r, x->rows, x->ld, x->ld),
+            y = call->m[0];
+    memcpy(before.ptr, x->ptr, (size_t)(x->rows * x->ld) * sizeof(float));
+    call->m[0] = *x;
+    call->m[0].cols = y.cols;
+    rig_run(r, call);
+    for (int64_t t = 0; t < x->rows; t++) {
+        const float *row = (const float *)x->ptr + t * x->ld;
+        memcpy((float *)y.ptr + t * y.ld, row, (size_t)y.cols * sizeof(float));
+        assert_memory_equal(row + y.cols, (const float *)before.ptr + t * x->ld + y.cols,
+                            (size_t)(x->ld - y.cols) * sizeof(float));
+    }
+    call->m[0] = y;
 }
 
 static int64_t wider(int64_t cols) {
@@ -73,6 +107,16 @@ static void conv_equals_double_loops(void **state) {
         {{5, 4, 2, 3, 2, 1, 1, 0, 1, DFX_DTYPE_F32, B}, 5, 4},
         {{8, 8, 600, 5, 3, 1, 1, 1, 1, DFX_DTYPE_BF16, B}, 8, 8},
         {{7, 6, 4, 530, 3, 1, 1, 1, 1, DFX_DTYPE_BF16, B | R}, 7, 6},
+        {{9, 13, 16, 8, 3, 1, 1, 1, 1, DFX_DTYPE_BF16, B | R | NORM}, 9, 13},
+        {{24, 17, 33, 19, 3, 1, 1, 1, 1, DFX_DTYPE_F32, B | IN_PLACE | NORM}, 24, 17},
+        {{10, 10, 8, 12, 3, 2, 0, 1, 1, DFX_DTYPE_BF16, B | NORM}, 5, 5},
+        {{6, 5, 24, 10, 3, 1, 1, 1, 2, DFX_DTYPE_BF16, B | NORM}, 12, 10},
+        {{5, 7, 3, 4, 1, 1, 0, 0, 1, DFX_DTYPE_F32, NORM}, 5, 7},
+        {{700, 600, 13, 1, 3, 1, 1, 1, 1, DFX_DTYPE_F32, B | NORM}, 700, 600}, /* strips */
+        {{333, 310, 50, 1, 3, 2, 1, 1, 2, DFX_DTYPE_F32, B | NORM}, 333, 310},
+        {{900, 700, 8, 1, 1, 1, 0, 0, 1, DFX_DTYPE_F32, NORM}, 900, 700},
+        {{20, 33, 40, 24, 1, 1, 0, 0, 1, DFX_DTYPE_F32, B | IN_X}, 20, 33},
+        {{30, 33, 600, 530, 1, 1, 0, 0, 1, DFX_DTYPE_BF16, B | IN_X}, 30, 33},
     };
     for (size_t i = 0; i < DFX_COUNT(cases); i++) {
         const shape *s = &cases[i].s;
@@ -94,9 +138,16 @@ static void conv_equals_double_loops(void **state) {
             call.m[DFX_CONV_R] = rig_random(r, n_out, s->n, wider(s->n) + 4, 4);
         if (s->parts & IN_PLACE)
             call.m[DFX_CONV_R] = call.m[0] = rig_random(r, n_out, s->n, wider(s->n), 4);
+        if (s->parts & NORM) { /* values of [-10, 10) */
+            call.m[DFX_CONV_NORM] = rig_random(r, 3, s->c, wider(s->c), 5);
+            call.p.act = DFX_ACT_SILU;
+        }
         float *want = expected(r, &call, cases[i].wo);
-        rig_run(r, &call);
-        rig_same(&call.m[0], want, (double)(depth + 16) * 0x1p-20);
+        if (s->parts & IN_X)
+            run_in_x(r, &call);
+        else
+            rig_run(r, &call);
+        rig_same(&call.m[0], want, (double)(depth + 16) * (s->parts & NORM ? 0x1p-18 : 0x1p-20));
     }
 }
 

@@ -270,6 +270,46 @@ static void groupnorm_of_any_shape_equals_formula(void **state) {
     check_groupnorm(*state, 600, 7, 7, DFX_ACT_NONE, false);
 }
 
+/* Two groups of two channels over three pixels. Group 0: 1 3 1 3 1 3, mean 2, variance 1; group 1: 0 0 6 6 0 6, mean 3,
+ * variance 9. eps 0. */
+static void groupnorm_stats_are_those_worked_by_hand(void **state) {
+    rig *r = *state;
+    const float x[3 * 4] = {1, 3, 0, 0, 1, 3, 6, 6, 1, 3, 0, 6};
+    const float w[4] = {1, -2, 3, 0.75f}, b[4] = {5, 0, -1, 0.5f};
+    const float want[3 * 4] = {2, 2, 3, 3, 1, -2, 1, 0.25f, 5, 0, -1, 0.5f};
+    dfx_op_call call = {.kind = DFX_OP_GROUPNORM_STATS, .p.n_groups = 2};
+    call.m[DFX_NORM_X] = rig_values(r, 3, 4, 8, x);
+    call.m[DFX_NORM_W] = rig_weight(r, DFX_DTYPE_BF16, 1, 4, w);
+    call.m[DFX_NORM_B] = rig_weight(r, DFX_DTYPE_F32, 1, 4, b);
+    call.m[0] = rig_poison(r, 3, 4, 8);
+    rig_run(r, &call);
+    rig_same(&call.m[0], want, 0);
+}
+
+/* (x - norm[0]) * norm[1] + norm[2] is what GROUPNORM gives, to the bit. */
+static void groupnorm_stats_are_what_groupnorm_applies(void **state) {
+    rig *r = *state;
+    enum { PIXELS = 700, CHANNELS = 24 };
+    dfx_op_call norm = {.kind = DFX_OP_GROUPNORM, .p = {.n_groups = 8, .eps = 0.25f}}, stats;
+    norm.m[DFX_NORM_X] = rig_random(r, PIXELS, CHANNELS, 28, 11);
+    norm.m[DFX_NORM_W] = rig_random_weight(r, DFX_DTYPE_F16, 1, CHANNELS, 12);
+    norm.m[DFX_NORM_B] = rig_random_weight(r, DFX_DTYPE_BF16, 1, CHANNELS, 13);
+    stats = norm;
+    stats.kind = DFX_OP_GROUPNORM_STATS;
+    norm.m[0] = rig_poison(r, PIXELS, CHANNELS, 24);
+    stats.m[0] = rig_poison(r, 3, CHANNELS, 32);
+    rig_run(r, &norm);
+    rig_run(r, &stats);
+    float *want = rig_alloc(r, PIXELS * CHANNELS * sizeof(*want));
+    const float *s = stats.m[0].ptr;
+    for (int64_t i = 0; i < PIXELS * CHANNELS; i++) {
+        int64_t c = i % CHANNELS;
+        float x = (float)rig_at(&norm.m[DFX_NORM_X], i / CHANNELS, c);
+        want[i] = (x - s[c]) * s[32 + c] + s[64 + c];
+    }
+    rig_same(&norm.m[0], want, 0);
+}
+
 #define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
 
 int main(void) {
@@ -284,6 +324,8 @@ int main(void) {
         WITH_RIG(layernorm_makes_the_codes_of_its_values),
         WITH_RIG(rmsnorm_of_any_shape_and_weight_equals_formula),
         WITH_RIG(groupnorm_of_any_shape_equals_formula),
+        WITH_RIG(groupnorm_stats_are_those_worked_by_hand),
+        WITH_RIG(groupnorm_stats_are_what_groupnorm_applies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,13 +68,18 @@ static dfx_op_call right_call(dfx_op_kind kind) {
         c = (dfx_op_call){kind, {f32(5, 6), f32(1, 5)}, {0}};
         break;
     case DFX_OP_CONV2D: /* 5 x 4 pixels, to 10 x 8, padded to 12 x 9, 3 x 3 by 2: 5 x 4 */
-        c = (dfx_op_call){kind, {f32(20, 6), f32(20, 7), bf16(6, 63), bf16(1, 6), f32(20, 6)}, {0}};
+        c = (dfx_op_call){
+            kind, {f32(20, 6), f32(20, 7), bf16(6, 63), bf16(1, 6), f32(20, 6), f32(3, 7)}, {0}};
         c.p.conv = (dfx_conv_params){
             .h = 5, .w = 4, .k = 3, .stride = 2, .pad_lo = 1, .pad_hi = 0, .upsample = 2};
         break;
     case DFX_OP_GROUPNORM:
         c = (dfx_op_call){
             kind, {f32(5, 6), f32(5, 6), bf16(1, 6), bf16(1, 6)}, {.n_groups = 3, .eps = 1e-6f}};
+        break;
+    case DFX_OP_GROUPNORM_STATS:
+        c = (dfx_op_call){
+            kind, {f32(3, 6), bf16(5, 6), bf16(1, 6), bf16(1, 6)}, {.n_groups = 3, .eps = 1e-6f}};
         break;
     case DFX_OP_UNPACK:
         c = (dfx_op_call){kind, {f32(24, 16), f32(6, 64)}, {.h = 4, .w = 6, .mul = 1}};
@@ -210,6 +215,10 @@ static const breakage breakages[] = {
     {DFX_OP_CONV2D, M(2, cols), I64, 62, "w wanted [6, 63]"},
     {DFX_OP_CONV2D, M(3, cols), I64, 7, "b wanted [1, 6]"},
     {DFX_OP_CONV2D, M(4, rows), I64, 1, "r wanted [20, 6]"},
+    {DFX_OP_CONV2D, M(5, rows), I64, 2, "norm wanted [3, 7]"},
+    {DFX_OP_CONV2D, M(5, cols), I64, 6, "norm wanted [3, 7]"},
+    {DFX_OP_CONV2D, M(5, dtype), INT, DFX_DTYPE_BF16, "norm wanted F32"},
+    {DFX_OP_CONV2D, P(act), INT, 4, "a known activation"},
     {DFX_OP_GROUPNORM, M(1, rows), I64, 4, "x wanted [5, 6]"},
     {DFX_OP_GROUPNORM, M(2, cols), I64, 5, "w wanted [1, 6]"},
     {DFX_OP_GROUPNORM, M(3, cols), I64, 5, "b wanted [1, 6]"},
@@ -217,6 +226,14 @@ static const breakage breakages[] = {
     {DFX_OP_GROUPNORM, P(n_groups), INT, 4, "channels that n_groups divides"},
     {DFX_OP_GROUPNORM, P(act), INT, 4, "a known activation"},
     {DFX_OP_GROUPNORM, P(eps), FLOAT, -1, "eps >= 0"},
+    {DFX_OP_GROUPNORM_STATS, M(0, rows), I64, 5, "norm wanted [3, 6]"},
+    {DFX_OP_GROUPNORM_STATS, M(0, cols), I64, 5, "norm wanted [3, 6]"},
+    {DFX_OP_GROUPNORM_STATS, M(0, dtype), INT, DFX_DTYPE_BF16, "norm wanted F32"},
+    {DFX_OP_GROUPNORM_STATS, M(2, cols), I64, 5, "w wanted [1, 6]"},
+    {DFX_OP_GROUPNORM_STATS, M(3, cols), I64, 5, "b wanted [1, 6]"},
+    {DFX_OP_GROUPNORM_STATS, P(n_groups), INT, 4, "channels that n_groups divides"},
+    {DFX_OP_GROUPNORM_STATS, P(act), INT, 1, "no act"},
+    {DFX_OP_GROUPNORM_STATS, P(eps), FLOAT, -1, "eps >= 0"},
     {DFX_OP_UNPACK, P(h), I64, 3, "an even h"},
     {DFX_OP_UNPACK, P(w), I64, 0, "an even w"},
     {DFX_OP_UNPACK, P(h), I64, 0x1p62, "h * w below"},
@@ -343,6 +360,16 @@ static void op_check_weights_beside_modulation_are_told(void **state) {
     said_error(&dir->log, "either w and b or scale and shift");
 }
 
+static void op_check_act_of_a_convolution_without_norm_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = right_call(DFX_OP_CONV2D);
+    call.p.act = DFX_ACT_SILU;
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_OK);
+    call.m[DFX_CONV_NORM] = (dfx_mat){0};
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "no act without norm");
+}
+
 static void op_check_operand_beyond_slots_is_told(void **state) {
     tmpdir *dir = *state;
     dfx_op_call call = right_call(DFX_OP_ACT);
@@ -409,6 +436,8 @@ int main(void) {
                                         tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_weights_beside_modulation_are_told, tmpdir_setup,
                                         tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_act_of_a_convolution_without_norm_is_told,
+                                        tmpdir_setup, tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_operand_beyond_slots_is_told, tmpdir_setup,
                                         tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_odd_head_with_rope_is_told, tmpdir_setup,

@@ -74,6 +74,7 @@ static dfx_cpu_scratch_need scratch_of(const dfx_op_call *call) {
     case DFX_OP_LAYERNORM:
     case DFX_OP_RMSNORM:
     case DFX_OP_GROUPNORM:
+    case DFX_OP_GROUPNORM_STATS:
     case DFX_OP_QKNORM_ROPE:
         need = dfx_cpu_norm_scratch(call);
         break;
@@ -192,6 +193,8 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
         return dfx_cpu_conv2d(cpu, call);
     case DFX_OP_GROUPNORM:
         return dfx_cpu_groupnorm(cpu, call);
+    case DFX_OP_GROUPNORM_STATS:
+        return dfx_cpu_groupnorm_stats(cpu, call);
     case DFX_OP_UNPACK:
         return dfx_cpu_unpack(cpu, call);
     case DFX_OP_PACK:

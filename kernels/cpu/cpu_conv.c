@@ -4,7 +4,12 @@
  * matches a pixel of x. The output is cut by shape alone into tiles of pixels x channels, one index each: for a few
  * taps at a time, the pixels of x that they see are gathered into a matrix in worker scratch (zeros beyond the border)
  * and multiplied by sgemm onto the tile's sums. Bias and residual go in on the way to y, so y may be r.
- * A plain 1x1 convolution reads x in place. */
+ *
+ * A plain 1x1 convolution reads x in place. Its tiles have all channels, so that a tile has read its pixels when it writes
+ * them, and y may lie in x.
+ *
+ * With norm, the tiles are run strip by strip: the rows of x that a strip sees are normalized into shared scratch, and
+ * gathered from there. Rows that two strips see are normalized twice. */
 #include "kernels/cpu/cpu_internal.h"
 
 #include <string.h>
@@ -12,19 +17,26 @@
 enum {
     TILE_CHANNELS = 512,
     GATHER_COLS = 512, /* columns gathered at a time, when one tap has fewer */
-    TILES_WANTED = 8
+    TILES_WANTED = 8,
+    STRIP_BYTES = 16 << 20, /* normalized at a time; more where one tile needs it */
+    NORM_PIXELS = 64        /* one index of normalizing */
 };
 
 typedef struct conv {
     const dfx_cpu *cpu;
-    const dfx_mat *y, *x, *w, *b, *r;
+    const dfx_mat *y, *x, *w, *b, *r, *norm;
+    dfx_act act;
     dfx_conv_params p;
     int64_t wo;     /* output pixels a row */
     int64_t n_taps; /* k * k */
     int64_t taps_abreast;
     int64_t tile_pixels, tile_channels;
     int64_t n_pixel_tiles, n_channel_tiles;
-    bool in_place; /* x is the gathered matrix already */
+    bool in_place;                   /* x is the gathered matrix already */
+    int64_t strip_tiles, strip_rows; /* pixel tiles of a strip, rows of x that they see at most */
+    /* The strip at hand: its first pixel tile; where row `src_row0` of x, or of x normalized, begins. */
+    int64_t first_tile, src_row0, n_src_rows, src_ld;
+    const float *src;
 } conv;
 
 /* `total` in pieces of nearly one size, none above `most`. */
@@ -32,6 +44,28 @@ static int64_t even_cut(int64_t total, int64_t most) {
     return dfx_cpu_ceil_div(total, dfx_cpu_ceil_div(total, most));
 }
 
+/* Rows of x under `n_pixels` adjacent output pixels, at most. */
+static int64_t rows_seen(const conv *c, int64_t n_pixels) {
+    int64_t out_rows = dfx_cpu_ceil_div(n_pixels - 1, c->wo) + 1;
+    int64_t wide_rows = (out_rows - 1) * c->p.stride + c->p.k;
+    return dfx_cpu_min(c->p.h, (wide_rows + c->p.upsample - 2) / c->p.upsample + 1);
+}
+
+static int64_t strip_bytes(const conv *c) {
+    return c->strip_rows * c->p.w * c->x->cols * (int64_t)sizeof(float);
+}
+
+/* Strips of a normalized picture: halves until they are small enough. */
+static void cut_strips(conv *c) {
+    c->strip_tiles = c->n_pixel_tiles;
+    c->strip_rows = rows_seen(c, c->y->rows);
+    while (c->norm->rows && c->strip_tiles > 1 && strip_bytes(c) > STRIP_BYTES) {
+        c->strip_tiles = dfx_cpu_ceil_div(c->strip_tiles, 2);
+        c->strip_rows = rows_seen(c, c->strip_tiles * c->tile_pixels);
+    }
+}
+
+/* By shapes alone: before a run, operands have no addresses. */
 static conv conv_of(const dfx_cpu *cpu, const dfx_op_call *call) {
     static const int sizes[] = {256, 128, 64};
     const dfx_mat *m = call->m;
@@ -42,13 +76,15 @@ static conv conv_of(const dfx_cpu *cpu, const dfx_op_call *call) {
               .w = &m[DFX_CONV_W],
               .b = &m[DFX_CONV_B],
               .r = &m[DFX_CONV_R],
+              .norm = &m[DFX_CONV_NORM],
+              .act = call->p.act,
               .p = *p,
               .wo = (p->w * p->upsample + p->pad_lo + p->pad_hi - p->k) / p->stride + 1,
               .n_taps = (int64_t)p->k * p->k,
               .in_place = p->k == 1 && p->stride == 1 && p->upsample == 1};
     int64_t taps_most = GATHER_COLS / c.x->cols;
     c.taps_abreast = even_cut(c.n_taps, taps_most < 1 ? 1 : taps_most);
-    c.tile_channels = even_cut(c.y->cols, TILE_CHANNELS);
+    c.tile_channels = c.in_place ? c.y->cols : even_cut(c.y->cols, TILE_CHANNELS);
     c.n_channel_tiles = dfx_cpu_ceil_div(c.y->cols, c.tile_channels);
     for (size_t i = 0; i < DFX_COUNT(sizes); i++) {
         c.tile_pixels = even_cut(c.y->rows, sizes[i]);
@@ -56,6 +92,7 @@ static conv conv_of(const dfx_cpu *cpu, const dfx_op_call *call) {
         if (c.n_pixel_tiles * c.n_channel_tiles >= TILES_WANTED)
             break;
     }
+    cut_strips(&c);
     return c;
 }
 
@@ -63,14 +100,20 @@ static size_t floats(int64_t n) {
     return dfx_align_up((size_t)n, DFX_LANES);
 }
 
-/* Worker scratch: sums | gathered pixels | widened bias, or, while W is laid out, one row of W. Shared: W anew. */
+static size_t w_floats(const conv *c) {
+    return floats(c->w->rows * c->w->cols);
+}
+
+/* Worker scratch: sums | gathered pixels | widened bias, or, while W is laid out, one row of W. Shared: W anew | a strip
+ * normalized. */
 dfx_cpu_scratch_need dfx_cpu_conv2d_scratch(const dfx_op_call *call) {
     conv c = conv_of(NULL, call);
     size_t tile = floats(c.tile_pixels * c.tile_channels) +
                   floats(c.tile_pixels * c.taps_abreast * c.x->cols) + floats(c.tile_channels);
     size_t row = floats(c.w->cols);
     return (dfx_cpu_scratch_need){.worker_bytes = (tile > row ? tile : row) * sizeof(float),
-                                  .shared_bytes = floats(c.w->rows * c.w->cols) * sizeof(float)};
+                                  .shared_bytes = w_floats(&c) * sizeof(float) +
+                                                  (c.norm->rows ? (size_t)strip_bytes(&c) : 0)};
 }
 
 /* Row `n` of W from (C, ky, kx) to (ky, kx, C). */
@@ -83,13 +126,13 @@ static void lay_out_row(void *ctx, int64_t n, int worker) {
             dst[tap * c->x->cols + ch] = src[ch * c->n_taps + tap];
 }
 
-/* The pixel of x under tap (ky, kx) of output pixel (oy, ox); NULL in the padding. */
+/* The pixel of the source under tap (ky, kx) of output pixel (oy, ox); NULL in the padding. */
 static const float *pixel_under(const conv *c, int64_t oy, int64_t ox, int64_t ky, int64_t kx) {
     const dfx_conv_params *p = &c->p;
     int64_t iy = oy * p->stride + ky - p->pad_lo, ix = ox * p->stride + kx - p->pad_lo;
     if (iy < 0 || ix < 0 || iy >= p->h * p->upsample || ix >= p->w * p->upsample)
         return NULL;
-    return (const float *)c->x->ptr + (iy / p->upsample * p->w + ix / p->upsample) * c->x->ld;
+    return c->src + ((iy / p->upsample - c->src_row0) * p->w + ix / p->upsample) * c->src_ld;
 }
 
 /* cols[i, (tap - tap0) * C + ch] for output pixels pixel0 + i, i < n_pixels, and n_taps taps from tap0. */
@@ -122,7 +165,7 @@ static void finish_pixel(const conv *c, int64_t pixel, int64_t n0, int64_t nb, c
 
 static void run_tile(void *ctx, int64_t index, int worker) {
     const conv *c = ctx;
-    int64_t p0 = index / c->n_channel_tiles * c->tile_pixels;
+    int64_t p0 = (c->first_tile + index / c->n_channel_tiles) * c->tile_pixels;
     int64_t pb = dfx_cpu_min(c->tile_pixels, c->y->rows - p0);
     int64_t n0 = index % c->n_channel_tiles * c->tile_channels;
     int64_t nb = dfx_cpu_min(c->tile_channels, c->y->cols - n0);
@@ -135,8 +178,8 @@ static void run_tile(void *ctx, int64_t index, int worker) {
         const float *x = cols;
         int64_t ldx = kb;
         if (c->in_place) {
-            x = (const float *)c->x->ptr + p0 * c->x->ld;
-            ldx = c->x->ld;
+            x = c->src + (p0 - c->src_row0 * c->p.w) * c->src_ld;
+            ldx = c->src_ld;
         } else {
             gather(c, p0, pb, tap, n_taps, cols);
         }
@@ -149,8 +192,44 @@ static void run_tile(void *ctx, int64_t index, int worker) {
         finish_pixel(c, p0 + i, n0, nb, sums + i * nb, bias);
 }
 
+/* NORM_PIXELS pixels of x, from row src_row0 on, normalized to where they lie in the strip. */
+static void normalize(void *ctx, int64_t index, int worker) {
+    const conv *c = ctx;
+    int64_t n = c->x->cols, first = index * NORM_PIXELS;
+    int64_t end = dfx_cpu_min(first + NORM_PIXELS, c->n_src_rows * c->p.w);
+    float *strip = (float *)dfx_cpu_shared_scratch(c->cpu) + w_floats(c);
+    for (int64_t i = first; i < end; i++)
+        dfx_cpu_norm_pixel(strip + i * n, dfx_cpu_f32(c->x, c->src_row0 * c->p.w + i),
+                           dfx_cpu_f32(c->norm, 0), dfx_cpu_f32(c->norm, 1),
+                           dfx_cpu_f32(c->norm, 2), c->act, n);
+}
+
+/* Normalize the rows of x that output pixels [p0, p1) see, and let them be the source. Windows reach into the picture
+ * everywhere, since the padding is narrower than the kernel. */
+static dfx_status normalize_strip(dfx_cpu *cpu, conv *c, int64_t p0, int64_t p1) {
+    const dfx_conv_params *p = &c->p;
+    int64_t top = p0 / c->wo * p->stride - p->pad_lo;
+    int64_t bottom = (p1 - 1) / c->wo * p->stride - p->pad_lo + p->k - 1;
+    c->src_row0 = (top < 0 ? 0 : top) / p->upsample;
+    c->n_src_rows = dfx_cpu_min(bottom / p->upsample, p->h - 1) - c->src_row0 + 1;
+    c->src = (const float *)dfx_cpu_shared_scratch(cpu) + w_floats(c);
+    c->src_ld = c->x->cols;
+    return dfx_pool_run(cpu->pool, dfx_cpu_ceil_div(c->n_src_rows * p->w, NORM_PIXELS), normalize,
+                        c);
+}
+
 dfx_status dfx_cpu_conv2d(dfx_cpu *cpu, const dfx_op_call *call) {
     conv c = conv_of(cpu, call);
+    c.src = c.x->ptr;
+    c.src_ld = c.x->ld;
     DFX_TRY(dfx_pool_run(cpu->pool, c.w->rows, lay_out_row, &c));
-    return dfx_pool_run(cpu->pool, c.n_pixel_tiles * c.n_channel_tiles, run_tile, &c);
+    for (; c.first_tile < c.n_pixel_tiles; c.first_tile += c.strip_tiles) {
+        int64_t n_tiles = dfx_cpu_min(c.strip_tiles, c.n_pixel_tiles - c.first_tile);
+        int64_t p0 = c.first_tile * c.tile_pixels;
+        int64_t p1 = dfx_cpu_min(p0 + n_tiles * c.tile_pixels, c.y->rows);
+        if (c.norm->ptr)
+            DFX_TRY(normalize_strip(cpu, &c, p0, p1));
+        DFX_TRY(dfx_pool_run(cpu->pool, n_tiles * c.n_channel_tiles, run_tile, &c));
+    }
+    return DFX_OK;
 }

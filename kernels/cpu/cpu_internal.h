@@ -102,6 +102,13 @@ dfx_cpu_scratch_need dfx_cpu_norm_scratch(const dfx_op_call *call); /* all norms
 dfx_status dfx_cpu_layernorm(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_rmsnorm(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_groupnorm(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_groupnorm_stats(dfx_cpu *cpu, const dfx_op_call *call);
+
+/* What GROUPNORM does to a pixel, coefficients as in GROUPNORM_STATS: y[c] = act((x[c] - mean[c]) * mul[c] + add[c]),
+ * c < n. y may be x. */
+void dfx_cpu_norm_pixel(float *y, const float *x, const float *mean, const float *mul,
+                        const float *add, dfx_act act, int64_t n);
+
 dfx_status dfx_cpu_qknorm_rope(dfx_cpu *cpu, const dfx_op_call *call);
 
 /* cpu_pointwise.c, cpu_rel_bias.c, cpu_layout.c */

@@ -20,7 +20,7 @@ static size_t floats_bytes(int64_t n) {
 }
 
 static int64_t n_pixel_blocks(const dfx_op_call *call) {
-    return (call->m[0].rows + PIXELS - 1) / PIXELS;
+    return (call->m[DFX_NORM_X].rows + PIXELS - 1) / PIXELS;
 }
 
 static size_t partials_bytes(const dfx_op_call *call) {
@@ -40,10 +40,12 @@ dfx_cpu_scratch_need dfx_cpu_norm_scratch(const dfx_op_call *call) {
         return (dfx_cpu_scratch_need){.shared_bytes = row_bytes};
     case DFX_OP_QKNORM_ROPE: /* the weight of one head */
         return (dfx_cpu_scratch_need){.shared_bytes = floats_bytes(call->m[DFX_QKNORM_W].cols)};
-    case DFX_OP_GROUPNORM: /* mean, mul, add, partial sums; sums of the channels for each worker */
+    case DFX_OP_GROUPNORM: /* partial sums, mean, mul, add; sums of the channels for each worker */
+    case DFX_OP_GROUPNORM_STATS: /* the same, but for what is its output */
         return (dfx_cpu_scratch_need){
             .worker_bytes = dfx_align_up((size_t)call->m[0].cols * sizeof(double), 64),
-            .shared_bytes = 3 * row_bytes + partials_bytes(call),
+            .shared_bytes =
+                partials_bytes(call) + (call->kind == DFX_OP_GROUPNORM ? 3 * row_bytes : 0),
         };
     default:
         return (dfx_cpu_scratch_need){0};
@@ -191,7 +193,7 @@ dfx_status dfx_cpu_rmsnorm(dfx_cpu *cpu, const dfx_op_call *call) {
 typedef struct group_job {
     const dfx_cpu *cpu;
     const dfx_op_call *call;
-    float *mean, *mul, *add; /* [C], in shared scratch; mul holds rstd * w */
+    float *mean, *mul, *add; /* [C], in shared scratch or the output; mul holds rstd * w */
     double *partials;        /* [pixel blocks, G], in shared scratch */
 } group_job;
 
@@ -210,8 +212,8 @@ static DFX_CPU_CLONES void add_sq_diffs(double *acc, const float *x, const float
 typedef void (*add_fn)(double *acc, const float *x, const float *mean, int64_t n);
 
 static int64_t end_of_pixels(const dfx_op_call *call, int64_t index) {
-    int64_t end = (index + 1) * PIXELS;
-    return end < call->m[0].rows ? end : call->m[0].rows;
+    int64_t end = (index + 1) * PIXELS, n_pixels = call->m[DFX_NORM_X].rows;
+    return end < n_pixels ? end : n_pixels;
 }
 
 /* partials[index, g] = sum of add_pixel over the block's pixels and the group's channels. */
@@ -244,7 +246,8 @@ static double group_average(const group_job *job, int64_t group) {
     double total = 0;
     for (int64_t block = 0; block < n_pixel_blocks(call); block++)
         total += job->partials[block * call->p.n_groups + group];
-    return total / ((double)call->m[0].rows * (double)(call->m[0].cols / call->p.n_groups));
+    return total /
+           ((double)call->m[DFX_NORM_X].rows * (double)(call->m[0].cols / call->p.n_groups));
 }
 
 static DFX_CPU_CLONES void scale_pixel(float *y, const float *x, const float *mean,
@@ -254,42 +257,62 @@ static DFX_CPU_CLONES void scale_pixel(float *y, const float *x, const float *me
         y[c] = (x[c] - mean[c]) * mul[c] + add[c];
 }
 
+void dfx_cpu_norm_pixel(float *y, const float *x, const float *mean, const float *mul,
+                        const float *add, dfx_act act, int64_t n) {
+    scale_pixel(y, x, mean, mul, add, n);
+    dfx_cpu_act(act, y, n);
+}
+
 static void scale_block(void *ctx, int64_t index, int worker) {
     const group_job *job = ctx;
     const dfx_op_call *call = job->call;
-    int64_t n = call->m[0].cols;
-    for (int64_t p = index * PIXELS; p < end_of_pixels(call, index); p++) {
-        float *y = dfx_cpu_f32(&call->m[0], p);
-        scale_pixel(y, dfx_cpu_f32(&call->m[DFX_NORM_X], p), job->mean, job->mul, job->add, n);
-        dfx_cpu_act(call->p.act, y, n);
+    for (int64_t p = index * PIXELS; p < end_of_pixels(call, index); p++)
+        dfx_cpu_norm_pixel(dfx_cpu_f32(&call->m[0], p), dfx_cpu_f32(&call->m[DFX_NORM_X], p),
+                           job->mean, job->mul, job->add, call->p.act, call->m[0].cols);
+}
+
+/* Fill mean, mul and add. */
+static dfx_status find_coefficients(dfx_cpu *cpu, group_job *job) {
+    const dfx_op_call *call = job->call;
+    int64_t n_channels = call->m[0].cols, width = n_channels / call->p.n_groups;
+    fill(job->mean, 0.0f, n_channels); /* the first pass sums x - 0 */
+    widen(&call->m[DFX_NORM_W], job->mul);
+    widen(&call->m[DFX_NORM_B], job->add);
+
+    DFX_TRY(dfx_pool_run(cpu->pool, n_pixel_blocks(call), sum_block, job));
+    for (int64_t c = 0; c < n_channels; c += width)
+        fill(job->mean + c, (float)group_average(job, c / width), width);
+
+    DFX_TRY(dfx_pool_run(cpu->pool, n_pixel_blocks(call), sum_sq_block, job));
+    for (int64_t g = 0; g < call->p.n_groups; g++) {
+        float rstd = (float)(1.0 / sqrt(group_average(job, g) + (double)call->p.eps));
+        for (int64_t c = g * width; c < (g + 1) * width; c++)
+            job->mul[c] *= rstd;
     }
+    return DFX_OK;
 }
 
 dfx_status dfx_cpu_groupnorm(dfx_cpu *cpu, const dfx_op_call *call) {
-    int64_t n_channels = call->m[0].cols, width = n_channels / call->p.n_groups;
-    size_t stride = floats_bytes(n_channels) / sizeof(float);
-    float *shared = dfx_cpu_shared_scratch(cpu);
-    group_job job = {
-        .cpu = cpu,
-        .call = call,
-        .mean = shared,
-        .mul = shared + stride,
-        .add = shared + 2 * stride,
-        .partials = (double *)(void *)(shared + 3 * stride),
-    };
-    fill(job.mean, 0.0f, n_channels); /* the first pass sums x - 0 */
-    widen(&call->m[DFX_NORM_W], job.mul);
-    widen(&call->m[DFX_NORM_B], job.add);
-
-    DFX_TRY(dfx_pool_run(cpu->pool, n_pixel_blocks(call), sum_block, &job));
-    for (int64_t c = 0; c < n_channels; c += width)
-        fill(job.mean + c, (float)group_average(&job, c / width), width);
-
-    DFX_TRY(dfx_pool_run(cpu->pool, n_pixel_blocks(call), sum_sq_block, &job));
-    for (int64_t g = 0; g < call->p.n_groups; g++) {
-        float rstd = (float)(1.0 / sqrt(group_average(&job, g) + (double)call->p.eps));
-        for (int64_t c = g * width; c < (g + 1) * width; c++)
-            job.mul[c] *= rstd;
-    }
+    size_t stride = floats_bytes(call->m[0].cols) / sizeof(float);
+    double *partials = dfx_cpu_shared_scratch(cpu);
+    float *coefficients = (float *)(void *)((char *)partials + partials_bytes(call));
+    group_job job = {.cpu = cpu,
+                     .call = call,
+                     .mean = coefficients,
+                     .mul = coefficients + stride,
+                     .add = coefficients + 2 * stride,
+                     .partials = partials};
+    DFX_TRY(find_coefficients(cpu, &job));
     return dfx_pool_run(cpu->pool, n_pixel_blocks(call), scale_block, &job);
+}
+
+dfx_status dfx_cpu_groupnorm_stats(dfx_cpu *cpu, const dfx_op_call *call) {
+    const dfx_mat *y = &call->m[0];
+    group_job job = {.cpu = cpu,
+                     .call = call,
+                     .mean = dfx_cpu_f32(y, 0),
+                     .mul = dfx_cpu_f32(y, 1),
+                     .add = dfx_cpu_f32(y, 2),
+                     .partials = dfx_cpu_shared_scratch(cpu)};
+    return find_coefficients(cpu, &job);
 }

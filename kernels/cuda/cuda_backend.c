@@ -125,6 +125,7 @@ static size_t workspace_of(const dfx_cuda *cuda, const dfx_op_call *call) {
     case DFX_OP_ATTENTION:
         return dfx_cuda_attention_workspace(cuda, call);
     case DFX_OP_GROUPNORM:
+    case DFX_OP_GROUPNORM_STATS:
         return dfx_cuda_groupnorm_workspace(cuda, call);
     default: /* the others work in their operands */
         return 0;
@@ -234,6 +235,8 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
         return dfx_cuda_conv2d(cuda, call);
     case DFX_OP_GROUPNORM:
         return dfx_cuda_groupnorm(cuda, call);
+    case DFX_OP_GROUPNORM_STATS:
+        return dfx_cuda_groupnorm_stats(cuda, call);
     case DFX_OP_UNPACK:
         return dfx_cuda_unpack(cuda, call);
     case DFX_OP_PACK:

@@ -2,19 +2,20 @@
  *
  *     y[o,n] = r[o,n] + b[n] + sum over ky kx c of x[pixel under tap (ky,kx) of o, c] * W[n,c,ky,kx]
  *
- * x y r BF16, y may be r; W and b of F32, BF16 or F16, W rounded to BF16.   Bound: arithmetic, 2*P*N*k*k*C operations on P
+ * x y r BF16, y may be r, norm applied to x in the columns; W and b of F32, BF16 or F16, W rounded to BF16.   Bound: arithmetic, 2*P*N*k*k*C operations on P
  * output pixels; unrolling writes and reads k*k times x, most of it in L2.
  *
  * 1. W is laid out anew as [N, k*k*C] with channels last, like the columns.
  * 2. For each strip of output pixels: columns [pixels, k*k*C] (zeros in the padding), the product in f32, then bias and
  *    residual on the way to y, which is rounded once and read (as r) before it is written.
- * A plain 1x1 convolution of aligned rows needs no columns: x is them.
+ * A plain 1x1 convolution of aligned rows needs no columns: x is them. A strip has been read when it is written, so y may
+ * lie in x then. 3x3 taps on whole chunks of channels are left to cuda_conv_direct.cu, after step 1.
  *
  * Columns of W and of the strip are padded by zeros to whole chunks of eight, so are the rows of W: C = 3 and N = 3 work,
  * and every address that cuBLASLt sees is aligned.
  * Workspace: W | columns | sums. The last two have at most STRIP_BYTES together and W of FLUX 5 MB, so the whole stays well
  * below 128 MiB. */
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_conv.cuh"
 
 enum {
     STRIP_BYTES = 64 << 20,  /* about what L2 keeps, and enough rows to fill the multiprocessors */
@@ -26,6 +27,8 @@ typedef struct conv {
     dfx_conv_params p;
     dfx_cuda_view y, x, r;
     dfx_cuda_weights w, b;
+    dfx_cuda_conv_norm norm;
+    bool direct;                         /* W anew is all the workspace */
     bool in_place;                       /* x is the columns */
     int64_t n_pixels, n_channels, n_out; /* P, C, N */
     int64_t wo;                          /* output pixels a row */
@@ -53,7 +56,8 @@ static conv conv_of(const dfx_op_call *call) {
     c.n_cols = round_up(c.n_taps * c.n_channels, DFX_CHUNK);
     c.n_rows = round_up(c.n_out, DFX_CHUNK);
     c.in_place = p->k == 1 && p->stride == 1 && p->upsample == 1 && x->cols % DFX_CHUNK == 0 &&
-                 x->ld % DFX_CHUNK == 0;
+                 x->ld % DFX_CHUNK == 0 && !m[DFX_CONV_NORM].rows;
+    c.direct = dfx_cuda_conv_is_direct(call);
     int64_t column_bytes = c.in_place ? 0 : c.n_cols * (int64_t)sizeof(__nv_bfloat16);
     int64_t sum_bytes = c.n_rows * (int64_t)sizeof(float);
     int64_t most = STRIP_BYTES / (column_bytes + sum_bytes) / STRIP_PIXELS_STEP * STRIP_PIXELS_STEP;
@@ -63,7 +67,7 @@ static conv conv_of(const dfx_op_call *call) {
     c.strip_pixels = round_up(dfx_cuda_ceil_div(c.n_pixels, n_strips), STRIP_PIXELS_STEP);
     c.columns_off = (size_t)round_up(c.n_rows * c.n_cols * (int64_t)sizeof(__nv_bfloat16), 256);
     c.sums_off = c.columns_off + (size_t)(c.strip_pixels * column_bytes);
-    c.bytes = c.sums_off + (size_t)(c.strip_pixels * sum_bytes);
+    c.bytes = c.direct ? c.columns_off : c.sums_off + (size_t)(c.strip_pixels * sum_bytes);
     return c;
 }
 
@@ -105,7 +109,8 @@ static __device__ const __nv_bfloat16 *pixel_under(const conv &c, unsigned o, in
 static __device__ uint4 whole_chunk(const conv &c, unsigned o, int col) {
     int tap = col / (int)c.n_channels, channel = col % (int)c.n_channels;
     const __nv_bfloat16 *pixel = pixel_under(c, o, tap / c.p.k, tap % c.p.k);
-    return pixel ? *(const uint4 *)(pixel + channel) : make_uint4(0, 0, 0, 0);
+    return pixel ? dfx_cuda_normalize8(c.norm, channel, *(const uint4 *)(pixel + channel))
+                 : make_uint4(0, 0, 0, 0);
 }
 
 /* The same where C is no multiple of eight, or x is not aligned: one by one. */
@@ -117,7 +122,8 @@ static __device__ uint4 mixed_chunk(const conv &c, unsigned o, int col) {
         int tap = (col + i) / (int)c.n_channels, channel = (col + i) % (int)c.n_channels;
         const __nv_bfloat16 *pixel =
             tap < (int)c.n_taps ? pixel_under(c, o, tap / c.p.k, tap % c.p.k) : NULL;
-        values[i] = pixel ? pixel[channel] : __nv_bfloat16(0.0f);
+        values[i] =
+            pixel ? dfx_cuda_normalize(c.norm, channel, pixel[channel]) : __nv_bfloat16(0.0f);
     }
     memcpy(&word, values, sizeof(word));
     return word;
@@ -220,12 +226,15 @@ extern "C" dfx_status dfx_cuda_conv2d(dfx_cuda *cuda, const dfx_op_call *call) {
     c.y = dfx_cuda_view_of(&m[0]);
     c.x = dfx_cuda_view_of(&m[DFX_CONV_X]);
     c.r = dfx_cuda_view_of(&m[DFX_CONV_R]);
+    c.norm = dfx_cuda_conv_norm_of(call);
     DFX_TRY(dfx_cuda_weights_of(cuda, "conv2d", &m[DFX_CONV_W], 0.0f, &c.w));
     DFX_TRY(dfx_cuda_weights_of(cuda, "conv2d", &m[DFX_CONV_B], 0.0f, &c.b));
     dim3 blocks((unsigned)dfx_cuda_ceil_div(c.n_cols, DFX_CUDA_THREADS), (unsigned)c.n_rows);
     lay_out_weights<<<blocks, DFX_CUDA_THREADS, 0, cuda->compute>>>(
         c, (__nv_bfloat16 *)cuda->workspace);
     DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "conv2d, weights"));
+    if (c.direct)
+        return dfx_cuda_conv_direct(cuda, call, cuda->workspace, c.n_cols);
     for (int64_t pixel0 = 0; pixel0 < c.n_pixels; pixel0 += c.strip_pixels)
         DFX_TRY(run_strip(cuda, c, pixel0));
     return DFX_OK;

@@ -159,18 +159,23 @@ static __device__ inline float dfx_cuda_weight(const dfx_cuda_weights &m, int64_
     return m.base + ((const float *)m.ptr)[at];
 }
 
+/* Rounded to nearest even. */
+static __device__ inline uint4 dfx_cuda_pack8(const float v[DFX_CHUNK]) {
+    __nv_bfloat162 pairs[DFX_CHUNK / 2];
+    uint4 word;
+#pragma unroll
+    for (int i = 0; i < DFX_CHUNK / 2; i++)
+        pairs[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+    memcpy(&word, pairs, sizeof(word));
+    return word;
+}
+
 /* The first n of v, rounded to nearest even. */
 static __device__ inline void dfx_cuda_store8(const dfx_cuda_view &m, int64_t row, int64_t col,
                                               int n, const float v[DFX_CHUNK]) {
     __nv_bfloat16 *dst = m.ptr + row * m.ld + col;
     if (m.aligned && n >= DFX_CHUNK) {
-        __nv_bfloat162 pairs[DFX_CHUNK / 2];
-        uint4 word;
-#pragma unroll
-        for (int i = 0; i < DFX_CHUNK / 2; i++)
-            pairs[i] = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
-        memcpy(&word, pairs, sizeof(word));
-        *(uint4 *)dst = word;
+        *(uint4 *)dst = dfx_cuda_pack8(v);
     } else {
 #pragma unroll
         for (int i = 0; i < DFX_CHUNK; i++)

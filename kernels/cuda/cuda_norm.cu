@@ -3,10 +3,10 @@
  *     LAYERNORM  y[t,d] = (x[t,d] - mean_t) * rstd_t * mul[d] + add[d]     mul = w or 1 + scale, add = b or shift
  *                or the codes of that row (cuda_codes.cuh), from the values before they are rounded
  *     RMSNORM    the same with mean_t = 0 and add = 0
- *     GROUPNORM  y[p,c] = act((x[p,c] - mean_g) * rstd_g * w[c] + b[c])
+ *     GROUPNORM  y[p,c] = act((x[p,c] - mean_g) * rstd_g * w[c] + b[c]); GROUPNORM_STATS its coefficients alone
  *
  * x y [T,D] BF16, may be one; D <= 16384.   Bound: memory, 4*T*D bytes; GroupNorm 6*T*D, since no chip holds a picture
- * between its statistics and their use.
+ * between its statistics and their use, and those alone 2*T*D.
  *
  * The row stays in registers between mean, variance (of the differences: one pass over squares cancels when the mean is
  * large) and output. Sums join in fixed order, so results are the same bits every time. */
@@ -165,7 +165,8 @@ extern "C" dfx_status dfx_cuda_rmsnorm(dfx_cuda *cuda, const dfx_op_call *call) 
  * 2. Groups: the strips of a group's channels are joined in double (Chan et al. 1979) into mean, rstd * w and b of each
  *    channel.
  * 3. Pixels: the output.
- * Workspace: mean | mul | add, each [C] f32, then [strips, C] pairs. */
+ * GROUPNORM_STATS is the first two, with mean, mul and add for its output.
+ * Workspace: [strips, C] pairs, then mean | mul | add, each [C] f32. */
 
 enum {
     STRIPS_MOST = 1024, /* enough for every multiprocessor several times; 8 KB of pairs a channel */
@@ -311,44 +312,67 @@ static int64_t coefficients_of(int64_t n_channels) {
     return dfx_cuda_ceil_div(n_channels, 64) * 64;
 }
 
+static size_t pairs_bytes(const group_norm &p) {
+    return dfx_align_up((size_t)p.n_strips * (size_t)p.n_channels * sizeof(float2), 256);
+}
+
+/* Shapes and statistics: both ops. */
+static group_norm group_norm_of(const dfx_op_call *call) {
+    const dfx_mat *x = &call->m[DFX_NORM_X];
+    group_norm p = {};
+    p.tiling = dfx_cuda_tiling_of(x->cols);
+    p.n_pixels = x->rows;
+    p.strip_pixels = strip_pixels_of(p.n_pixels);
+    p.n_strips = (int)dfx_cuda_ceil_div(p.n_pixels, p.strip_pixels);
+    p.n_channels = (int)x->cols;
+    p.n_groups = call->p.n_groups;
+    p.eps = call->p.eps;
+    p.act = call->p.act;
+    return p;
+}
+
 extern "C" size_t dfx_cuda_groupnorm_workspace(const dfx_cuda *cuda, const dfx_op_call *call) {
-    int64_t n_pixels = call->m[0].rows, n_channels = call->m[0].cols;
-    int64_t n_strips = dfx_cuda_ceil_div(n_pixels, strip_pixels_of(n_pixels));
-    return 3 * (size_t)coefficients_of(n_channels) * sizeof(float) +
-           (size_t)(n_strips * n_channels) * sizeof(float2);
+    group_norm p = group_norm_of(call);
+    bool stats_only = call->kind == DFX_OP_GROUPNORM_STATS;
+    return pairs_bytes(p) +
+           (stats_only ? 0 : 3 * (size_t)coefficients_of(p.n_channels) * sizeof(float));
+}
+
+/* Mean, mul and add lie at `coefficients`, `stride` values apart. */
+static dfx_status find_coefficients(const dfx_cuda *cuda, const dfx_op_call *call,
+                                    float *coefficients, int64_t stride, group_norm *p) {
+    const dfx_mat *m = call->m;
+    const char *op = dfx_op_info_of(call->kind)->name;
+    if (m[DFX_NORM_X].cols > INT32_MAX / STRIPS_MOST)
+        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
+                        "cuda: op %s wants at most %d channels, found %lld", op,
+                        INT32_MAX / STRIPS_MOST, (long long)m[DFX_NORM_X].cols);
+    p->x = dfx_cuda_view_of(&m[DFX_NORM_X]);
+    DFX_TRY(dfx_cuda_weights_of(cuda, op, &m[DFX_NORM_W], 0.0f, &p->w));
+    DFX_TRY(dfx_cuda_weights_of(cuda, op, &m[DFX_NORM_B], 0.0f, &p->b));
+    p->mean = coefficients;
+    p->mul = p->mean + stride;
+    p->add = p->mul + stride;
+    p->strips = (float2 *)cuda->workspace;
+
+    dim3 strips((unsigned)p->n_strips, p->tiling.n_tiles);
+    sum_strips<<<strips, p->tiling.threads, 0, cuda->compute>>>(*p);
+    DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, strips"));
+    join_strips<<<(unsigned)p->n_groups, DFX_CUDA_THREADS, 0, cuda->compute>>>(*p);
+    return dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, groups");
 }
 
 extern "C" dfx_status dfx_cuda_groupnorm(dfx_cuda *cuda, const dfx_op_call *call) {
-    const dfx_mat *m = call->m;
-    if (m[0].cols > INT32_MAX / STRIPS_MOST)
-        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
-                        "cuda: op groupnorm wants at most %d channels, found %lld",
-                        INT32_MAX / STRIPS_MOST, (long long)m[0].cols);
-    int64_t stride = coefficients_of(m[0].cols);
-    group_norm p = {};
-    p.y = dfx_cuda_view_of(&m[0]);
-    p.x = dfx_cuda_view_of(&m[DFX_NORM_X]);
-    DFX_TRY(dfx_cuda_weights_of(cuda, "groupnorm", &m[DFX_NORM_W], 0.0f, &p.w));
-    DFX_TRY(dfx_cuda_weights_of(cuda, "groupnorm", &m[DFX_NORM_B], 0.0f, &p.b));
-    p.tiling = dfx_cuda_tiling_of(m[0].cols);
-    p.n_pixels = m[0].rows;
-    p.strip_pixels = strip_pixels_of(p.n_pixels);
-    p.n_strips = (int)dfx_cuda_ceil_div(p.n_pixels, p.strip_pixels);
-    p.n_channels = (int)m[0].cols;
-    p.n_groups = call->p.n_groups;
-    p.mean = (float *)cuda->workspace;
-    p.mul = p.mean + stride;
-    p.add = p.mul + stride;
-    p.strips = (float2 *)(p.add + stride);
-    p.eps = call->p.eps;
-    p.act = call->p.act;
-
-    dim3 strips((unsigned)p.n_strips, p.tiling.n_tiles);
-    sum_strips<<<strips, p.tiling.threads, 0, cuda->compute>>>(p);
-    DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, strips"));
-    join_strips<<<(unsigned)p.n_groups, DFX_CUDA_THREADS, 0, cuda->compute>>>(p);
-    DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, groups"));
+    group_norm p = group_norm_of(call);
+    float *coefficients = (float *)((char *)cuda->workspace + pairs_bytes(p));
+    DFX_TRY(find_coefficients(cuda, call, coefficients, coefficients_of(p.n_channels), &p));
+    p.y = dfx_cuda_view_of(&call->m[0]);
     dim3 pixels = dfx_cuda_blocks(p.tiling, p.n_pixels, ABREAST);
     normalize_pixels<<<pixels, p.tiling.threads, 0, cuda->compute>>>(p);
     return dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, pixels");
+}
+
+extern "C" dfx_status dfx_cuda_groupnorm_stats(dfx_cuda *cuda, const dfx_op_call *call) {
+    group_norm p = group_norm_of(call);
+    return find_coefficients(cuda, call, (float *)call->m[0].ptr, call->m[0].ld, &p);
 }

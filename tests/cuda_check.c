@@ -200,6 +200,14 @@ static const struct attention_case {
     {65, 129, 2, 128, true, true, 0, 0},
     {1, 1, 1, 64, false, false, 0, 0},
     {1, 700, 5, 128, false, true, 0, 0},
+    {4685, 4685, 2, 128, false, false, 0, 8}, /* a prompt of CLIP's length beside 4608 */
+    {513, 333, 3, 128, false, false, 0, 8},
+    {129, 4608, 2, 128, false, false, 0, 64},
+    {4608, 77, 2, 128, false, false, 0, 0},
+    {300, 1, 2, 128, false, false, 0, 0},
+    {64, 193, 1, 128, false, false, 0, 0},
+    {127, 191, 140, 128, false, false, 0, 0}, /* more tiles than multiprocessors */
+    {63, 65, 2, 128, false, false, 0, 8},
     {77, 77, 2, 32, true, true, 0, 0},
     {100, 77, 3, 40, false, false, 0, 4},
     {50, 60, 2, 64, false, false, -0.125f, 0}, /* the way of other head sizes */

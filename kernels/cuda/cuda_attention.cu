@@ -11,6 +11,8 @@
  *   Shared memory at E = 128: queries 32 KiB, two stages of keys and values 64 KiB; two blocks share an SM of 228 KiB, one
  *   has an SM of 100 KiB. Where tiles of 128 queries would leave SMs idle, 64 queries a block.
  *
+ * Hopper has its own for most calls of heads of 128: cuda_attention_sm90.cu.
+ *
  * All other calls (other head sizes, scale <= 0, ld that is no multiple of 8): scores of a block of queries by
  * dfx_cuda_gemm, in at most 64 MiB of workspace, softmax to BF16 probabilities, a second product with v. Bound: memory, 12
  * bytes a score written and read. */
@@ -484,5 +486,8 @@ extern "C" size_t dfx_cuda_attention_workspace(const dfx_cuda *cuda, const dfx_o
 }
 
 extern "C" dfx_status dfx_cuda_attention(dfx_cuda *cuda, const dfx_op_call *call) {
-    return is_flash(call) ? run_flash(cuda, call) : run_blocks(cuda, call);
+    if (!is_flash(call))
+        return run_blocks(cuda, call);
+    return dfx_cuda_attention_sm90_fits(cuda, call) ? dfx_cuda_attention_sm90(cuda, call)
+                                                    : run_flash(cuda, call);
 }

@@ -329,6 +329,7 @@ __device__ static void advance(const places &at, const attention &a, rows &r, in
     dfx_wgmma_fence();
     multiply_keys(r, at.queries(group), at.keys(k.stage));
     dfx_barrier_wait(at.values_full(v.stage), v.parity);
+    dfx_wgmma_fence();
     multiply_values(r, at.values(v.stage));
     pass_turn(group);
     dfx_wgmma_wait<1>();

@@ -200,31 +200,50 @@ static const struct attention_case {
     {65, 129, 2, 128, true, true, 0, 0},
     {1, 1, 1, 64, false, false, 0, 0},
     {1, 700, 5, 128, false, true, 0, 0},
+    {4685, 4685, 2, 128, false, false, 0, 8}, /* a prompt of CLIP's length beside 4608 */
+    {513, 333, 3, 128, false, false, 0, 8},
+    {129, 4608, 2, 128, false, false, 0, 64},
+    {4608, 77, 2, 128, false, false, 0, 0},
+    {300, 1, 2, 128, false, false, 0, 0},
+    {64, 193, 1, 128, false, false, 0, 0},
+    {127, 191, 140, 128, false, false, 0, 0}, /* more tiles than multiprocessors */
+    {63, 65, 2, 128, false, false, 0, 8},
     {77, 77, 2, 32, true, true, 0, 0},
     {100, 77, 3, 40, false, false, 0, 4},
     {50, 60, 2, 64, false, false, -0.125f, 0}, /* the way of other head sizes */
 };
 
-static void check_attention(pair *p) {
-    for (size_t i = 0; i < DFX_COUNT(attention_cases); i++) {
-        const struct attention_case *c = &attention_cases[i];
-        int width = c->n_heads * c->head;
-        float scale = c->scale != 0 ? c->scale : 1 / sqrtf((float)c->head);
-        /* Scores of standard deviation 1.5: range^2 / 3 * sqrt(head) * scale. */
-        float range = sqrtf(4.5f / (sqrtf((float)c->head) * fabsf(scale)));
-        if (!pair_begin(p, DFX_OP_ATTENTION, "%d queries %d keys %d heads of %d%s%s", c->n_queries,
-                        c->n_keys, c->n_heads, c->head, c->causal ? " causal" : "",
-                        c->bias ? " bias" : ""))
-            continue;
-        pair_act(p, DFX_ATTN_Q, c->n_queries, width, width + 8, range);
-        pair_act(p, DFX_ATTN_K, c->n_keys, width, width, range);
-        pair_act(p, DFX_ATTN_V, c->n_keys, width, width + 16, 2);
-        if (c->bias) /* as a program lays it out: packed rows of an odd length */
-            pair_act(p, DFX_ATTN_BIAS, c->n_heads, 2 * c->n_keys - 1, 2 * c->n_keys - 1, 3);
-        pair_out(p, c->n_queries, width, width + c->ld_more);
-        p->params = (dfx_op_params){.n_heads = c->n_heads, .scale = scale, .causal = c->causal};
-        pair_end(p, PAIR_ATTENTION);
-    }
+/* Scores far apart: maxima that rise late, and by much. */
+static const struct attention_case steep_attention_cases[] = {
+    {700, 1400, 3, 128, false, false, 0, 0},
+    {700, 1400, 3, 64, false, false, 0, 0},
+    {500, 500, 2, 128, true, true, 0, 0},
+};
+
+/* spread: standard deviation of scores, which is range^2 / 3 * sqrt(head) * scale. */
+static void check_attention(pair *p, const struct attention_case *c, float spread) {
+    int width = c->n_heads * c->head;
+    float scale = c->scale != 0 ? c->scale : 1 / sqrtf((float)c->head);
+    float range = sqrtf(3 * spread / (sqrtf((float)c->head) * fabsf(scale)));
+    if (!pair_begin(p, DFX_OP_ATTENTION, "%d queries %d keys %d heads of %d%s%s spread %g",
+                    c->n_queries, c->n_keys, c->n_heads, c->head, c->causal ? " causal" : "",
+                    c->bias ? " bias" : "", (double)spread))
+        return;
+    pair_act(p, DFX_ATTN_Q, c->n_queries, width, width + 8, range);
+    pair_act(p, DFX_ATTN_K, c->n_keys, width, width, range);
+    pair_act(p, DFX_ATTN_V, c->n_keys, width, width + 16, 2);
+    if (c->bias) /* as a program lays it out: packed rows of an odd length */
+        pair_act(p, DFX_ATTN_BIAS, c->n_heads, 2 * c->n_keys - 1, 2 * c->n_keys - 1, 3);
+    pair_out(p, c->n_queries, width, width + c->ld_more);
+    p->params = (dfx_op_params){.n_heads = c->n_heads, .scale = scale, .causal = c->causal};
+    pair_end(p, PAIR_ATTENTION);
+}
+
+static void check_attentions(pair *p) {
+    for (size_t i = 0; i < DFX_COUNT(attention_cases); i++)
+        check_attention(p, &attention_cases[i], 1.5f);
+    for (size_t i = 0; i < DFX_COUNT(steep_attention_cases); i++)
+        check_attention(p, &steep_attention_cases[i], 9);
 }
 
 /* ---- CONV2D and GROUPNORM */
@@ -360,7 +379,7 @@ static void check_groupnorm_stats(pair *p) {
 
 static void check_all(pair *p) {
     check_linears(p);
-    check_attention(p);
+    check_attentions(p);
     check_conv(p);
     check_groupnorm(p);
     check_groupnorm_stats(p);

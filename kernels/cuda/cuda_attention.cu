@@ -7,9 +7,12 @@
  *   Bound: arithmetic, 4 Tq Tk D operations. Keys and values of a head are read again for each tile of queries, but from
  *   L2: those of 4608 tokens are 2.4 MB a head of 128.
  *   Tiles: a warp reads every key and value from shared memory for its own rows, so 32 rows a warp (128 queries a block)
- *   halve that traffic against 16. With 64 keys, scores (64 registers a thread) and outputs (128 at E = 128) just fit 255.
+ *   halve that traffic against 16. With 64 keys, scores (64 registers a thread) and outputs (128 at E = 128) just fit 255,
+ *   with operands that are loaded two steps ahead: with 8 warps on an SM, nothing else hides what a load takes.
  *   Shared memory at E = 128: queries 32 KiB, two stages of keys and values 64 KiB; two blocks share an SM of 228 KiB, one
  *   has an SM of 100 KiB. Where tiles of 128 queries would leave SMs idle, 64 queries a block.
+ *
+ * Hopper has its own for most calls of heads of 128: cuda_attention_sm90.cu.
  *
  * All other calls (other head sizes, scale <= 0, ld that is no multiple of 8): scores of a block of queries by
  * dfx_cuda_gemm, in at most 64 MiB of workspace, softmax to BF16 probabilities, a second product with v. Bound: memory, 12
@@ -19,7 +22,14 @@
 
 #include "kernels/cuda/cuda_internal.h"
 
-enum { WARPS = 4, THREADS = 32 * WARPS, KEYS = 64, CHUNK = 8 /* values in 16 bytes */ };
+enum {
+    WARPS = 4,
+    THREADS = 32 * WARPS,
+    KEYS = 64,
+    CHUNK = 8, /* values in 16 bytes */
+    AHEAD = 2, /* steps of 16 by 16 keys or values, before one that uses what is loaded */
+};
+static const float SLACK = 8;                   /* see rise() */
 static const float LOG2E = 1.4426950408889634f; /* exp(x) = exp2(x LOG2E), one instruction */
 
 typedef __nv_bfloat16 bf16;
@@ -121,10 +131,18 @@ __device__ static void fetch(uint32_t tile, const bf16 *src, int64_t ld, int fir
 /* s = q k^T, of the warp's rows of `queries` and all of `keys`. */
 template <int E, int M>
 __device__ static void multiply_keys(float (&s)[M][KEYS / 8][4], uint32_t queries, uint32_t keys) {
+    constexpr int WIDE = KEYS / 16, STEPS = E / 16 * WIDE;
     int lane = threadIdx.x % 32, row = threadIdx.x / 32 * M * 16 + lane % 16;
-    constexpr int UNROLL = E * M > 128 ? 1 : E / 16; /* more would spill */
     queries += place<E>(row, lane / 16);
     keys += place<E>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    uint32_t a[2][M][4],
+        b[AHEAD + 1][4]; /* of b, keys 0-7: values 0-7 and 8-15; keys 8-15: the same */
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        load_matrices(a[0][m], queries + m * 16 * E * 2);
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+        load_matrices(b[i], step_right(keys, i / WIDE) + i % WIDE * 16 * E * 2);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -132,21 +150,20 @@ __device__ static void multiply_keys(float (&s)[M][KEYS / 8][4], uint32_t querie
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 s[m][n][i] = 0;
-#pragma unroll UNROLL
-    for (int e = 0; e < E / 16; e++) {
-        uint32_t a[M][4];
 #pragma unroll
-        for (int m = 0; m < M; m++)
-            load_matrices(a[m], step_right(queries, e) + m * 16 * E * 2);
+    for (int i = 0; i < STEPS; i++) {
+        const int e = i / WIDE, n = i % WIDE, next = i + AHEAD, now = i % (AHEAD + 1);
+        if (next < STEPS)
+            load_matrices(b[next % (AHEAD + 1)],
+                          step_right(keys, next / WIDE) + next % WIDE * 16 * E * 2);
+        if (n == 0 && e + 1 < E / 16)
 #pragma unroll
-        for (int n = 0; n < KEYS / 16; n++) {
-            uint32_t b[4]; /* keys 0-7: values 0-7 and 8-15; keys 8-15: the same */
-            load_matrices(b, step_right(keys, e) + n * 16 * E * 2);
+            for (int m = 0; m < M; m++)
+                load_matrices(a[(e + 1) % 2][m], step_right(queries, e + 1) + m * 16 * E * 2);
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                multiply_add(s[m][2 * n], a[m], b[0], b[1]);
-                multiply_add(s[m][2 * n + 1], a[m], b[2], b[3]);
-            }
+        for (int m = 0; m < M; m++) {
+            multiply_add(s[m][2 * n], a[e % 2][m], b[now][0], b[now][1]);
+            multiply_add(s[m][2 * n + 1], a[e % 2][m], b[now][2], b[now][3]);
         }
     }
 }
@@ -155,25 +172,31 @@ __device__ static void multiply_keys(float (&s)[M][KEYS / 8][4], uint32_t querie
 template <int E, int M>
 __device__ static void multiply_values(float (&o)[M][E / 8][4], const float (&p)[M][KEYS / 8][4],
                                        uint32_t values) {
+    constexpr int WIDE = E / 16, STEPS = KEYS / 16 * WIDE;
     int lane = threadIdx.x % 32;
     values += place<E>(lane % 16, lane / 16);
+    uint32_t a[M][4],
+        b[AHEAD + 1][4]; /* of b, values 0-7: keys 0-7 and 8-15; values 8-15: the same */
 #pragma unroll
-    for (int k = 0; k < KEYS / 16; k++) {
-        uint32_t a[M][4];
+    for (int i = 0; i < AHEAD; i++)
+        load_transposed(b[i], step_right(values, i % WIDE) + i / WIDE * 16 * E * 2);
 #pragma unroll
-        for (int m = 0; m < M; m++)
+    for (int i = 0; i < STEPS; i++) {
+        const int k = i / WIDE, n = i % WIDE, next = i + AHEAD, now = i % (AHEAD + 1);
+        if (next < STEPS)
+            load_transposed(b[next % (AHEAD + 1)],
+                            step_right(values, next % WIDE) + next / WIDE * 16 * E * 2);
+        if (n == 0)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                a[m][i] = pack(p[m][2 * k + i / 2][i % 2 * 2], p[m][2 * k + i / 2][i % 2 * 2 + 1]);
+            for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int n = 0; n < E / 16; n++) {
-            uint32_t b[4]; /* values 0-7: keys 0-7 and 8-15; values 8-15: the same */
-            load_transposed(b, step_right(values, n) + k * 16 * E * 2);
+                for (int j = 0; j < 4; j++)
+                    a[m][j] =
+                        pack(p[m][2 * k + j / 2][j % 2 * 2], p[m][2 * k + j / 2][j % 2 * 2 + 1]);
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                multiply_add(o[m][2 * n], a[m], b[0], b[1]);
-                multiply_add(o[m][2 * n + 1], a[m], b[2], b[3]);
-            }
+        for (int m = 0; m < M; m++) {
+            multiply_add(o[m][2 * n], a[m], b[now][0], b[now][1]);
+            multiply_add(o[m][2 * n + 1], a[m], b[now][2], b[now][3]);
         }
     }
 }
@@ -219,40 +242,69 @@ __device__ static void mask(float (&s)[M][KEYS / 8][4], const attention &a, int 
         }
 }
 
-/* The rows that a lane shares with three others, i / 2 of m: greatest score so far, and the lane's part of the sum of
- * exponentials. */
-template <int M> struct row_state { float top[M][2], sum[M][2]; };
+/* The rows that a lane shares with three others, i / 2 of m: the score that exponentials are relative to, and the lane's part
+ * of their sum. */
+template <int M> struct row_state { float base[M][2], sum[M][2]; };
 
-/* s to exp2(unit (s - greatest so far)); what was summed with a smaller maximum fades. All rows see the first key, so the
- * maximum is no infinity after the first tile. */
+/* Raises the base to the greatest score so far, in rows of the warp, if one would exceed its base by a factor of more than
+ * 2^SLACK; what was summed before fades. Up to there nothing is lost: probabilities have the same relative error at any
+ * scale, f32 holds the sums, and the base cancels in the end. After the first keys this is rare, so outputs are seldom
+ * multiplied and lanes seldom compare. All rows see the first key, so the base is no infinity after the first tile. */
 template <int E, int M>
-__device__ static void soften(float (&s)[M][KEYS / 8][4], float (&o)[M][E / 8][4],
-                              row_state<M> &rows, float unit) {
+__device__ static void rise(const float (&s)[M][KEYS / 8][4], float (&o)[M][E / 8][4],
+                            row_state<M> &rows, float unit) {
+    float top[M][2];
+    bool rises = false;
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            float top = rows.top[m][half];
+            float even = s[m][0][2 * half], odd = s[m][0][2 * half + 1];
 #pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
-                top = fmaxf(top, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
-            top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
-            top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
-            float fade = exp2_fast((rows.top[m][half] - top) * unit), sum = 0;
+            for (int n = 1; n < KEYS / 8; n++) {
+                even = fmaxf(even, s[m][n][2 * half]);
+                odd = fmaxf(odd, s[m][n][2 * half + 1]);
+            }
+            top[m][half] = fmaxf(even, odd);
+            rises = rises || (top[m][half] - rows.base[m][half]) * unit > SLACK;
+        }
+    if (!__any_sync(0xffffffff, rises))
+        return;
 #pragma unroll
-            for (int n = 0; n < KEYS / 8; n++)
+    for (int m = 0; m < M; m++)
 #pragma unroll
-                for (int i = 2 * half; i < 2 * half + 2; i++) {
-                    s[m][n][i] = exp2_fast(fmaf(s[m][n][i], unit, -top * unit));
-                    sum += s[m][n][i];
-                }
-            rows.top[m][half] = top;
-            rows.sum[m][half] = rows.sum[m][half] * fade + sum;
+        for (int half = 0; half < 2; half++) {
+            float base = fmaxf(rows.base[m][half], top[m][half]);
+            base = fmaxf(base, __shfl_xor_sync(0xffffffff, base, 1));
+            base = fmaxf(base, __shfl_xor_sync(0xffffffff, base, 2));
+            float fade = exp2_fast((rows.base[m][half] - base) * unit);
+            rows.base[m][half] = base;
+            rows.sum[m][half] *= fade;
 #pragma unroll
             for (int n = 0; n < E / 8; n++) {
                 o[m][n][2 * half] *= fade;
                 o[m][n][2 * half + 1] *= fade;
             }
+        }
+}
+
+/* s to exp2(unit (s - base)). */
+template <int M>
+__device__ static void soften(float (&s)[M][KEYS / 8][4], row_state<M> &rows, float unit) {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float down = -rows.base[m][half] * unit, even = 0, odd = 0;
+#pragma unroll
+            for (int n = 0; n < KEYS / 8; n++) {
+                float &x = s[m][n][2 * half], &y = s[m][n][2 * half + 1];
+                x = exp2_fast(fmaf(x, unit, down));
+                y = exp2_fast(fmaf(y, unit, down));
+                even += x;
+                odd += y;
+            }
+            rows.sum[m][half] += even + odd;
         }
 }
 
@@ -266,13 +318,14 @@ __device__ static void store(const attention &a, bf16 *y, const float (&o)[M][E 
             float sum = rows.sum[m][half];
             sum += __shfl_xor_sync(0xffffffff, sum, 1);
             sum += __shfl_xor_sync(0xffffffff, sum, 2);
+            float share = 1 / sum;
             int query = first_query + m * 16 + half * 8;
             if (query >= a.n_queries)
                 continue;
             uint32_t *row = (uint32_t *)(y + query * a.ldy) + threadIdx.x % 4;
 #pragma unroll
             for (int n = 0; n < E / 8; n++)
-                row[n * 4] = pack(o[m][n][2 * half] / sum, o[m][n][2 * half + 1] / sum);
+                row[n * 4] = pack(o[m][n][2 * half] * share, o[m][n][2 * half + 1] * share);
         }
 }
 
@@ -304,7 +357,7 @@ __global__ static void __launch_bounds__(THREADS) attend(const attention a) {
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            rows.top[m][half] = -CUDART_INF_F;
+            rows.base[m][half] = -CUDART_INF_F;
             rows.sum[m][half] = 0;
         }
     for (int key = 0; key < n_keys; key += KEYS) {
@@ -322,7 +375,8 @@ __global__ static void __launch_bounds__(THREADS) attend(const attention a) {
             add_bias<M>(s, a, bias, first_query, key + column);
         if (key + KEYS > a.n_keys || (a.causal && key + KEYS > query_0))
             mask<M>(s, a, first_query, key + column);
-        soften<E, M>(s, o, rows, unit);
+        rise<E, M>(s, o, rows, unit);
+        soften<M>(s, rows, unit);
         multiply_values<E, M>(o, s, stage + TILE);
     }
     store<E, M>(a, a.y + head * E, o, rows, first_query);
@@ -484,5 +538,8 @@ extern "C" size_t dfx_cuda_attention_workspace(const dfx_cuda *cuda, const dfx_o
 }
 
 extern "C" dfx_status dfx_cuda_attention(dfx_cuda *cuda, const dfx_op_call *call) {
-    return is_flash(call) ? run_flash(cuda, call) : run_blocks(cuda, call);
+    if (!is_flash(call))
+        return run_blocks(cuda, call);
+    return dfx_cuda_attention_sm90_fits(cuda, call) ? dfx_cuda_attention_sm90(cuda, call)
+                                                    : run_flash(cuda, call);
 }

@@ -75,6 +75,10 @@ dfx_status dfx_cuda_attention(dfx_cuda *cuda, const dfx_op_call *call);
 /* cuda_quant.cu */
 dfx_status dfx_cuda_quantize(dfx_cuda *cuda, const dfx_op_call *call);
 
+/* cuda_attention_sm90.cu: a part of the calls, on Hopper, without workspace; ask with addresses. */
+bool dfx_cuda_attention_sm90_fits(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call);
+
 /* cuda_norm.cu, cuda_rope.cu, cuda_pointwise.cu, cuda_layout.cu */
 size_t dfx_cuda_groupnorm_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_layernorm(dfx_cuda *cuda, const dfx_op_call *call);

@@ -1,0 +1,490 @@
+/* ATTENTION on Hopper, heads of 128 without bias or causal mask: y = softmax(scale q k^T) v, exact, no N^2 buffer.
+ *   Bound: arithmetic, 4 Tq Tk D operations. Keys and values of a head are read again for each tile of queries, from L2.
+ *
+ * A block is a producer and two groups of four warps. One thread of the producer copies tiles to shared memory by TMA: the
+ * queries of each group, then stages of keys and values, in a ring. Each group has 64 queries, passes over all keys with the
+ * running maximum and sum of each row (Milakov and Gimelshein, "Online normalizer calculation for softmax") and keeps scores
+ * (f32), probabilities (BF16) and outputs (f32) in registers; products are wgmma. While a group is busy with exponentials the
+ * other has the tensor cores: groups take turns in queuing their products, and each queues scores of the next keys before it
+ * queues the product with the values of the last (Shah et al., "FlashAttention-3").
+ *   Tiles: 192 keys, the most that fit: two stages with the queries are 224 of 227 KiB, and scores (96 registers a thread),
+ *   probabilities (48) and outputs (64) fit the 240 that a consumer gets. The larger, the fewer turns: kernels/PERF.md.
+ *   Blocks stay on their multiprocessor and take every n-th tile of queries, heads in order, so that few heads' keys and
+ *   values are in use at a time, and the producer fetches for the next tile while the last is written.
+ *   Keys are visited from the last tile to the first: only the first visited may be partly masked, and it has a key.
+ *
+ * Order of the sums depends on shapes alone: the same bits each run. What lies beyond the operands' rows or columns is not
+ * read. Code for other targets than sm_90a is an empty kernel, which fits() finds. */
+#include <cudaTypedefs.h>
+#include <cuda_bf16.h>
+#include <math_constants.h>
+
+#include "kernels/cuda/cuda_hopper.cuh"
+
+extern "C" {
+#include "core/sink.h"
+#include "kernels/cuda/cuda_internal.h"
+}
+
+typedef __nv_bfloat16 bf16;
+
+enum {
+    E = 128,
+    GROUPS = 2,
+    GROUP = 128, /* threads */
+    ROWS = 64,   /* queries of a group */
+    KEYS = 192,
+    STAGES = 2,
+    QUERIES = GROUPS * ROWS,
+    THREADS = (1 + GROUPS) * GROUP,
+    /* Registers a thread after the start: 65536 of a multiprocessor are 168 for each of 384. */
+    PRODUCER_REGISTERS = 24,
+    CONSUMER_REGISTERS = 240,
+    /* Shared memory: queries of each group | stages of keys | stages of values | barriers. */
+    QUERIES_BYTES = ROWS * E * 2,
+    KEYS_BYTES = KEYS * E * 2,
+    KEYS_OFF = GROUPS * QUERIES_BYTES,
+    VALUES_OFF = KEYS_OFF + STAGES * KEYS_BYTES,
+    BARRIERS_OFF = VALUES_OFF + STAGES * KEYS_BYTES,
+    SHARED_BYTES = BARRIERS_OFF + (4 * STAGES + 2 * GROUPS) * 8,
+    LEAST_QUERIES = 64, /* fewer: most rows of a tile would be nobody's */
+};
+static const float LOG2E = 1.4426950408889634f; /* exp(x) = exp2(x LOG2E), one instruction */
+
+/* Values of a head begin at head * E in each row of y. */
+struct attention {
+    bf16 *y;
+    int64_t ldy;
+    int n_queries, n_keys, n_heads;
+    float unit; /* scores times this are exponents of two */
+};
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+/* ---- Where things are */
+
+/* Addresses in shared memory. Tiles are halves of a head, 64 values wide, one after the other. A barrier `full` ends its phase
+ * when the bytes are there, `empty` when every warp that reads them has. */
+struct places {
+    uint32_t base;
+    __device__ uint32_t queries(int group) const { return base + group * QUERIES_BYTES; }
+    __device__ uint32_t keys(int stage) const { return base + KEYS_OFF + stage * KEYS_BYTES; }
+    __device__ uint32_t values(int stage) const { return base + VALUES_OFF + stage * KEYS_BYTES; }
+    __device__ uint32_t barrier(int i) const { return base + BARRIERS_OFF + i * 8; }
+    __device__ uint32_t keys_full(int stage) const { return barrier(stage); }
+    __device__ uint32_t keys_empty(int stage) const { return barrier(STAGES + stage); }
+    __device__ uint32_t values_full(int stage) const { return barrier(2 * STAGES + stage); }
+    __device__ uint32_t values_empty(int stage) const { return barrier(3 * STAGES + stage); }
+    __device__ uint32_t queries_full(int group) const { return barrier(4 * STAGES + group); }
+    __device__ uint32_t queries_empty(int group) const {
+        return barrier(4 * STAGES + GROUPS + group);
+    }
+};
+
+/* Place in a ring of stages, and the parity of the phase to wait for there. */
+struct cursor {
+    int stage;
+    uint32_t parity;
+    __device__ void next() {
+        if (++stage == STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/* The tiles of queries of a block: first, first + gridDim.x, ... */
+struct course {
+    int n_row_tiles, n_key_tiles, n_tiles;
+    __device__ explicit course(const attention &a)
+        : n_row_tiles((a.n_queries + QUERIES - 1) / QUERIES),
+          n_key_tiles((a.n_keys + KEYS - 1) / KEYS), n_tiles(n_row_tiles * a.n_heads) {}
+    __device__ int head(int tile) const { return tile / n_row_tiles; }
+    __device__ int query(int tile) const { return tile % n_row_tiles * QUERIES; }
+};
+
+/* ---- The producer */
+
+struct maps {
+    const CUtensorMap *q, *k, *v;
+};
+
+__device__ static void fetch_queries(const places &at, const maps &m, uint32_t parity, int query,
+                                     int head) {
+    for (int group = 0; group < GROUPS; group++) {
+        uint32_t full = at.queries_full(group);
+        dfx_barrier_wait(at.queries_empty(group), parity);
+        dfx_barrier_arrive_expecting(full, QUERIES_BYTES);
+        dfx_tma_load(at.queries(group), m.q, full, 0, query + group * ROWS, head * (E / 64));
+    }
+}
+
+/* One thread. All stages are empty at first, so it waits for the phase before the first. */
+__device__ static void produce(const places &at, const attention &a, const maps &m) {
+    const course way(a);
+    cursor ring = {0, 1};
+    uint32_t queries_parity = 1;
+    for (int tile = (int)blockIdx.x; tile < way.n_tiles; tile += (int)gridDim.x) {
+        int head = way.head(tile);
+#pragma unroll 1
+        for (int i = way.n_key_tiles - 1; i >= 0; i--) {
+            uint32_t keys_full = at.keys_full(ring.stage), values_full = at.values_full(ring.stage);
+            dfx_barrier_wait(at.keys_empty(ring.stage), ring.parity);
+            dfx_barrier_arrive_expecting(keys_full, KEYS_BYTES);
+            dfx_tma_load(at.keys(ring.stage), m.k, keys_full, 0, i * KEYS, head * (E / 64));
+            if (i == way.n_key_tiles - 1)
+                fetch_queries(at, m, queries_parity, way.query(tile), head);
+            dfx_barrier_wait(at.values_empty(ring.stage), ring.parity);
+            dfx_barrier_arrive_expecting(values_full, KEYS_BYTES);
+            dfx_tma_load(at.values(ring.stage), m.v, values_full, 0, i * KEYS, head * (E / 64));
+            ring.next();
+        }
+        queries_parity ^= 1;
+    }
+}
+
+/* ---- A consumer */
+
+/* Of a thread. Scores and outputs lie as wgmma leaves them: rows l / 4 and l / 4 + 8 of the warp's 16, which lane l shares with
+ * three others. Of each of the two: greatest score so far; the lane's part of the sum of exponentials; what is to fade what
+ * was summed with a smaller maximum. */
+struct rows {
+    float o[E / 2], s[KEYS / 2];
+    uint32_t p[KEYS / 4];
+    float top[2], sum[2], fade[2];
+};
+
+__device__ static float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ static uint32_t pack(float low, float high) {
+    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return *(const uint32_t *)&pair;
+}
+
+/* Queues s = q k^T. */
+__device__ static void multiply_keys(rows &r, uint32_t queries, uint32_t keys) {
+    uint64_t q = dfx_wgmma_tile(queries, 0), k = dfx_wgmma_tile(keys, 0);
+#pragma unroll
+    for (int e = 0; e < E / 16; e++)
+        dfx_wgmma_64x192(r.s, dfx_wgmma_later(q, e / 4 * ROWS * 128 + e % 4 * 32),
+                         dfx_wgmma_later(k, e / 4 * KEYS * 128 + e % 4 * 32), e > 0);
+    dfx_wgmma_commit();
+}
+
+/* Queues o += p v: accumulators of two products side by side are the left operand of the next. */
+__device__ static void multiply_values(rows &r, uint32_t values) {
+    uint64_t v = dfx_wgmma_tile(values, KEYS * 128);
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; k++)
+        dfx_wgmma_64x128(r.o, r.p[4 * k], r.p[4 * k + 1], r.p[4 * k + 2], r.p[4 * k + 3],
+                         dfx_wgmma_later(v, k * 2048));
+    dfx_wgmma_commit();
+}
+
+/* Keys from n_there on get no weight. */
+__device__ static void mask(rows &r, int n_there) {
+    int column = (int)threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (8 * n + column + i % 2 >= n_there)
+                r.s[4 * n + i] = -CUDART_INF_F;
+}
+
+__device__ static void raise_top(rows &r, float unit) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float a = r.top[half], b = a; /* two chains, each half as long */
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+            a = fmaxf(a, r.s[4 * n + 2 * half]);
+            b = fmaxf(b, r.s[4 * n + 2 * half + 1]);
+        }
+        a = fmaxf(a, b);
+        a = fmaxf(a, __shfl_xor_sync(0xffffffff, a, 1));
+        a = fmaxf(a, __shfl_xor_sync(0xffffffff, a, 2));
+        r.fade[half] = exp2_fast((r.top[half] - a) * unit);
+        r.top[half] = a;
+    }
+}
+
+/* s to exp2(unit (s - greatest so far)), and p from it. */
+__device__ static void soften(rows &r, float unit) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float down = -r.top[half] * unit, even = 0, odd = 0;
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++) {
+            float &x = r.s[4 * n + 2 * half], &y = r.s[4 * n + 2 * half + 1];
+            x = exp2_fast(fmaf(x, unit, down));
+            y = exp2_fast(fmaf(y, unit, down));
+            even += x;
+            odd += y;
+        }
+        r.sum[half] = r.sum[half] * r.fade[half] + (even + odd);
+    }
+#pragma unroll
+    for (int i = 0; i < KEYS / 4; i++)
+        r.p[i] = pack(r.s[2 * i], r.s[2 * i + 1]);
+}
+
+__device__ static void fade_outputs(rows &r) {
+#pragma unroll
+    for (int i = 0; i < E / 2; i++)
+        r.o[i] *= r.fade[i / 2 % 2];
+}
+
+/* Of four lanes each has a word of each of four chunks of 16 bytes; afterwards lane l has chunk l % 4. */
+__device__ static void gather_chunk(uint32_t (&words)[4]) {
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+        bool upper = threadIdx.x & step;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (!(i & step)) {
+                uint32_t &low = words[i], &high = words[i + step];
+                uint32_t got = __shfl_xor_sync(0xffffffff, upper ? low : high, step);
+                if (upper)
+                    low = got;
+                else
+                    high = got;
+            }
+    }
+}
+
+/* o / sum to the rows of y from `query` on: 64 adjacent bytes of a row by four lanes. */
+__device__ static void store(const attention &a, const rows &r, int query, int head) {
+    query += (int)threadIdx.x % GROUP / 32 * 16 + (int)threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int half = 0; half < 2; half++, query += 8) {
+        float sum = r.sum[half];
+        sum += __shfl_xor_sync(0xffffffff, sum, 1);
+        sum += __shfl_xor_sync(0xffffffff, sum, 2);
+        float part = 1 / sum;
+        bf16 *y = a.y + query * a.ldy + head * E + (int)threadIdx.x % 4 * 8;
+#pragma unroll
+        for (int n = 0; n < E / 8; n += 4) {
+            uint32_t w[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                w[i] = pack(r.o[4 * (n + i) + 2 * half] * part,
+                            r.o[4 * (n + i) + 2 * half + 1] * part);
+            gather_chunk(w);
+            if (query < a.n_queries)
+                *(uint4 *)(y + n * 8) = make_uint4(w[0], w[1], w[2], w[3]);
+        }
+    }
+}
+
+__device__ static void release(uint32_t empty) {
+    if (threadIdx.x % 32 == 0)
+        dfx_barrier_arrive(empty);
+}
+
+/* Named barriers 1 and 2: the turn of group 0 and of group 1. */
+__device__ static void take_turn(int group) {
+    dfx_named_sync(1 + group, GROUPS * GROUP);
+}
+
+__device__ static void pass_turn(int group) {
+    dfx_named_arrive(1 + (group + 1) % GROUPS, GROUPS * GROUP);
+}
+
+/* Scores of the first keys, which nothing goes along with. */
+__device__ static void begin_rows(const places &at, const attention &a, rows &r, int group,
+                                  cursor &k) {
+    dfx_barrier_wait(at.keys_full(k.stage), k.parity);
+    dfx_wgmma_fence();
+    multiply_keys(r, at.queries(group), at.keys(k.stage));
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        r.top[half] = -CUDART_INF_F;
+        r.sum[half] = 0;
+    }
+#pragma unroll
+    for (int i = 0; i < E / 2; i++)
+        r.o[i] = 0;
+    dfx_wgmma_wait<0>();
+    dfx_hold(r.s);
+    release(at.keys_empty(k.stage));
+    k.next();
+    if (a.n_keys % KEYS)
+        mask(r, a.n_keys % KEYS);
+    raise_top(r, a.unit);
+    soften(r, a.unit);
+}
+
+/* Scores of the next keys, and the product with the values of the last. The new maximum is found before that product is
+ * waited for; exponentials are not, as they have the other group's products to go along with. */
+__device__ static void advance(const places &at, const attention &a, rows &r, int group, cursor &k,
+                               cursor &v) {
+    take_turn(group);
+    dfx_barrier_wait(at.keys_full(k.stage), k.parity);
+    dfx_hold(r.o);
+    dfx_wgmma_fence();
+    multiply_keys(r, at.queries(group), at.keys(k.stage));
+    dfx_barrier_wait(at.values_full(v.stage), v.parity);
+    dfx_wgmma_fence();
+    multiply_values(r, at.values(v.stage));
+    pass_turn(group);
+    dfx_wgmma_wait<1>();
+    dfx_hold(r.s);
+    release(at.keys_empty(k.stage));
+    k.next();
+    raise_top(r, a.unit);
+    dfx_wgmma_wait<0>();
+    dfx_hold(r.o);
+    release(at.values_empty(v.stage));
+    v.next();
+    soften(r, a.unit);
+    fade_outputs(r);
+}
+
+__device__ static void end_rows(const places &at, rows &r, cursor &v) {
+    dfx_barrier_wait(at.values_full(v.stage), v.parity);
+    dfx_hold(r.o);
+    dfx_wgmma_fence();
+    multiply_values(r, at.values(v.stage));
+    dfx_wgmma_wait<0>();
+    dfx_hold(r.o);
+    release(at.values_empty(v.stage));
+    v.next();
+}
+
+/* The threads of one group. */
+__device__ static void consume(const places &at, const attention &a, int group) {
+    const course way(a);
+    cursor k = {0, 0}, v = {0, 0};
+    uint32_t queries_parity = 0;
+    if (group == GROUPS - 1)
+        pass_turn(group);
+    for (int tile = (int)blockIdx.x; tile < way.n_tiles; tile += (int)gridDim.x) {
+        rows r;
+        dfx_barrier_wait(at.queries_full(group), queries_parity);
+        begin_rows(at, a, r, group, k);
+#pragma unroll 1
+        for (int i = 1; i < way.n_key_tiles; i++)
+            advance(at, a, r, group, k, v);
+        release(at.queries_empty(group));
+        end_rows(at, r, v);
+        store(a, r, way.query(tile) + group * ROWS, way.head(tile));
+        queries_parity ^= 1;
+    }
+}
+
+__device__ static void make_barriers(const places &at) {
+    const int warps = GROUP / 32;
+    for (int i = 0; i < STAGES; i++) {
+        dfx_barrier_init(at.keys_full(i), 1);
+        dfx_barrier_init(at.keys_empty(i), GROUPS * warps);
+        dfx_barrier_init(at.values_full(i), 1);
+        dfx_barrier_init(at.values_empty(i), GROUPS * warps);
+    }
+    for (int i = 0; i < GROUPS; i++) {
+        dfx_barrier_init(at.queries_full(i), 1);
+        dfx_barrier_init(at.queries_empty(i), warps);
+    }
+    dfx_barrier_publish();
+}
+
+enum { MOST_THREADS = THREADS };
+#else
+enum { MOST_THREADS = 32 }; /* of the empty kernel: a launch of THREADS fails */
+#endif
+
+__global__ static void __launch_bounds__(MOST_THREADS, 1)
+    attend(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
+           const __grid_constant__ CUtensorMap map_v, const attention a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const places at = {(uint32_t)__cvta_generic_to_shared(shared)};
+    int group = __shfl_sync(0xffffffff, (int)threadIdx.x / GROUP, 0); /* known to be a warp's */
+    if (threadIdx.x == 0)
+        make_barriers(at);
+    __syncthreads();
+    if (group == 0) {
+        dfx_registers_give<PRODUCER_REGISTERS>();
+        if (threadIdx.x == 0)
+            produce(at, a, {&map_q, &map_k, &map_v});
+    } else {
+        dfx_registers_take<CONSUMER_REGISTERS>();
+        consume(at, a, group - 1);
+    }
+#endif
+}
+
+/* ---- Launcher */
+
+static bool is_in_build() {
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, attend) == cudaSuccess &&
+           attributes.maxThreadsPerBlock >= THREADS;
+}
+
+extern "C" bool dfx_cuda_attention_sm90_fits(const dfx_cuda *cuda, const dfx_op_call *call) {
+    const dfx_mat *m = call->m;
+    bool aligned = true; /* as TMA and 16-byte stores want it */
+    for (int slot = 0; slot <= DFX_ATTN_V; slot++)
+        aligned = aligned && (uintptr_t)m[slot].ptr % 16 == 0 && m[slot].ld % 8 == 0;
+    return cuda->sm == 90 && m[0].cols == (int64_t)call->p.n_heads * E && !m[DFX_ATTN_BIAS].ptr &&
+           !call->p.causal && call->p.scale > 0 && m[0].rows >= LEAST_QUERIES && aligned &&
+           is_in_build();
+}
+
+/* The driver is not among the linked libraries. */
+static dfx_status find_encoder(const dfx_cuda *cuda, PFN_cuTensorMapEncodeTiled_v12000 *out) {
+    void *entry = NULL;
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
+                                                         cudaEnableDefault, &found);
+    if (error == cudaSuccess && found != cudaDriverEntryPointSuccess)
+        error = cudaErrorSymbolNotFound;
+    *out = (PFN_cuTensorMapEncodeTiled_v12000)entry;
+    return dfx_cuda_check(cuda, error, "attention: asking the driver for cuTensorMapEncodeTiled");
+}
+
+/* A tensor of half heads: 64 values, rows, halves; so that one copy brings `rows` rows of a head as two tiles. */
+static dfx_status describe(const dfx_cuda *cuda, const dfx_mat *m, int rows, CUtensorMap *out) {
+    PFN_cuTensorMapEncodeTiled_v12000 encode;
+    DFX_TRY(find_encoder(cuda, &encode));
+    cuuint64_t size[3] = {64, (cuuint64_t)m->rows, (cuuint64_t)m->cols / 64};
+    cuuint64_t stride_bytes[2] = {(cuuint64_t)m->ld * sizeof(bf16), 64 * sizeof(bf16)};
+    cuuint32_t box[3] = {64, (cuuint32_t)rows, E / 64}, step[3] = {1, 1, 1};
+    CUresult result = encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, m->ptr, size, stride_bytes,
+                             box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS)
+        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
+                        "cuda: attention: the driver takes no tensor of %lld rows, %lld apart, for "
+                        "TMA (error %d)",
+                        (long long)m->rows, (long long)m->ld, (int)result);
+    return DFX_OK;
+}
+
+extern "C" dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call) {
+    const dfx_mat *m = call->m, *q = &m[DFX_ATTN_Q], *k = &m[DFX_ATTN_K], *v = &m[DFX_ATTN_V];
+    CUtensorMap map_q, map_k, map_v;
+    DFX_TRY(describe(cuda, q, ROWS, &map_q));
+    DFX_TRY(describe(cuda, k, KEYS, &map_k));
+    DFX_TRY(describe(cuda, v, KEYS, &map_v));
+    attention a = {.y = (bf16 *)m[0].ptr,
+                   .ldy = m[0].ld,
+                   .n_queries = (int)q->rows,
+                   .n_keys = (int)k->rows,
+                   .n_heads = call->p.n_heads,
+                   .unit = call->p.scale * LOG2E};
+    cudaError_t error =
+        cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
+    if (error == cudaSuccess) {
+        int n_tiles = (a.n_queries + QUERIES - 1) / QUERIES * a.n_heads;
+        int n_blocks = n_tiles < cuda->n_multiprocessors ? n_tiles : cuda->n_multiprocessors;
+        attend<<<n_blocks, THREADS, SHARED_BYTES, cuda->compute>>>(map_q, map_k, map_v, a);
+        error = cudaGetLastError();
+    }
+    return dfx_cuda_check(cuda, error, "attention");
+}

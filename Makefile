@@ -65,9 +65,10 @@ ifneq ($(and $(HAVE_NVCC),$(HAVE_CUBLASLT)),)
 # takes its time to compile: the default covers data centre cards and the RTX 30 and 40 series; CUDA_ARCHS=90a is quick; a
 # release for everybody is RELEASE=1, with 89 at the end because its PTX serves all that is newer and not named.
 CUDA_ARCHS ?= $(if $(RELEASE),80 86 87 90a 120 89,80 90a 89)
+COMMA      := ,
 CUDA_PTX   := $(lastword $(filter-out %a,$(CUDA_ARCHS)))
 NVCC_ARCH  := $(foreach arch,$(CUDA_ARCHS),-gencode arch=compute_$(arch),code=sm_$(arch)) \
-              $(if $(CUDA_PTX),-gencode arch=compute_$(CUDA_PTX),code=compute_$(CUDA_PTX))
+              $(CUDA_PTX:%=-gencode arch=compute_%$(COMMA)code=compute_$(CUDA_PTX))
 # nvcc compiles the host side of kernels as C++, of which nothing may remain that wants a C++ library. (Its stubs keep
 # handles of kernels in static variables; one thread launches.)
 NVCCFLAGS  := -O3 -g -lineinfo -I. $(NVCC_ARCH) -Xcompiler -fno-exceptions,-fno-rtti,-fno-threadsafe-statics

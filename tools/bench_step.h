@@ -15,7 +15,7 @@ typedef struct dfx_bench_step {
 } dfx_bench_step;
 
 /* The model is the one that generate takes without --model. Errors: those of finding, opening, planning and running it. */
-dfx_status dfx_bench_step_run(const dfx_profile *profile, int n_threads,
+dfx_status dfx_bench_step_run(const dfx_profile *profile, dfx_device_choice device, int n_threads,
                               bool (*cancelled)(void *user), dfx_console *console,
                               dfx_bench_step *out);
 

@@ -7,6 +7,7 @@
 #include "models/architecture.h"
 #include "tests/tmpdir.h"
 
+#include "tools/bench_blocks.c"
 #include "tools/bench_compare.c"
 #include "tools/bench_fit.c"
 #include "tools/bench_ops.c"
@@ -104,6 +105,20 @@ static void bench_fit_foretells_the_whole(void **state) {
     near(dfx_bench_foretold(&program, &p, DFX_BENCH_ATTENTION), 0.004);
     near(dfx_bench_foretold(&program, &p, DFX_BENCH_REST), 0.0021);
     dfx_program_fini(&program);
+}
+
+/* 19 double and 38 single blocks are 59 T operations of products and 15 T of attention: at 100 Tflop/s for the one, 50 for the
+ * other and nothing else, 0.89 s. */
+static void bench_flux_step_is_that_of_the_whole_model(void **state) {
+    dfx_profile p;
+    double seconds;
+    assert_int_equal(dfx_profile_load("h200", NULL, &p), DFX_OK);
+    p.launch_s = 0;
+    p.bf16_flops = p.int8_flops = 100e12;
+    p.attention_flops = 50e12;
+    p.memory_bytes_per_s = 1e20;
+    assert_int_equal(dfx_bench_flux_step(&p, DFX_DTYPE_BF16, DFX_Q_INT8, NULL, &seconds), DFX_OK);
+    assert_true(fabs(seconds / 0.89 - 1) < 0.02);
 }
 
 /* ---- a program on the CPU */
@@ -332,6 +347,7 @@ int main(void) {
         cmocka_unit_test(bench_fit_finds_the_rates_of_a_modelled_machine),
         cmocka_unit_test(bench_fit_of_attention_is_its_operations),
         cmocka_unit_test(bench_fit_foretells_the_whole),
+        cmocka_unit_test(bench_flux_step_is_that_of_the_whole_model),
         TEST(bench_program_runs_again_and_again),
         TEST(bench_ops_counts_ops_of_one_shape),
         TEST(bench_compare_calls_changes_by_their_name),

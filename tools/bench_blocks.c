@@ -12,12 +12,14 @@ static const dfx_bench_size SIZES[] = {
 /* A pass of bf16 shall not take longer. */
 static const double PASS_SECONDS_MOST = 0.3;
 
-static dfx_status build(const dfx_backend *be, dfx_qformat format, const dfx_bench_size *size,
-                        const dfx_sink *sink, dfx_program *out) {
+/* As many of each kind as FLUX.1-dev has, or a nineteenth of it: one double block for two single ones. */
+static dfx_status build(bool all, dfx_dtype act_dtype, dfx_qformat format,
+                        const dfx_bench_size *size, const dfx_sink *sink, dfx_program *out) {
     dfx_flux_config config = dfx_architecture_find("flux-dev")->configs.flux;
     dfx_q_policy policy = {.target = format, .kept = DFX_Q_STORED};
-    dfx_build_env env = {.like = &policy, .act_dtype = be->act_dtype, .sink = sink};
-    config.n_double = config.n_single = 1;
+    dfx_build_env env = {.like = &policy, .act_dtype = act_dtype, .sink = sink};
+    config.n_single = all ? config.n_single : config.n_single / config.n_double;
+    config.n_double = all ? config.n_double : 1;
     config.n_heads = size->n_heads;
     config.width = size->n_heads * HEAD_SIZE;
     return dfx_flux_build_step(&config, &env, size->n_text, size->n_image, out);
@@ -57,7 +59,7 @@ dfx_status dfx_bench_blocks_run(const dfx_bench_timer *timer, dfx_qformat format
     dfx_bench_program bench = {0};
     dfx_status status;
     *out = (dfx_bench_blocks){.format = format, .size = *size};
-    DFX_TRY(build(timer->be, format, size, sink, &out->program));
+    DFX_TRY(build(false, timer->be->act_dtype, format, size, sink, &out->program));
     DFX_TRY_OUT(status, dfx_bench_program_open(timer->be, &out->program, sink, &bench));
     dfx_bench_work whole = {whole_round, &bench, bench.activations.ptr};
     DFX_TRY_OUT(status, dfx_bench_time(timer, &whole, &out->whole));
@@ -110,7 +112,7 @@ dfx_status dfx_bench_blocks_size(const dfx_bench_timer *timer, bool is_gpu, cons
     for (size_t i = 0; i < DFX_COUNT(SIZES) && status == DFX_OK; i++) {
         dfx_program program;
         *out = SIZES[i];
-        status = build(timer->be, DFX_Q_BF16, out, sink, &program);
+        status = build(false, timer->be->act_dtype, DFX_Q_BF16, out, sink, &program);
         if (status != DFX_OK)
             break;
         double seconds = products_flops(&program) / rate;
@@ -123,4 +125,13 @@ dfx_status dfx_bench_blocks_size(const dfx_bench_timer *timer, bool is_gpu, cons
 
 dfx_bench_size dfx_bench_blocks_quarter(const dfx_bench_size *size) {
     return (dfx_bench_size){size->n_heads, size->n_text, size->n_image / 4};
+}
+
+dfx_status dfx_bench_flux_step(const dfx_profile *profile, dfx_dtype act_dtype, dfx_qformat format,
+                               const dfx_sink *sink, double *seconds) {
+    dfx_program program;
+    DFX_TRY(build(true, act_dtype, format, &SIZES[0], sink, &program));
+    *seconds = dfx_bench_foretold(&program, profile, DFX_BENCH_PARTS);
+    dfx_program_fini(&program);
+    return DFX_OK;
 }

@@ -1,5 +1,5 @@
-/* FLUX blocks as a step runs them, one of each kind, in one number format and at one size: the seconds that a profile is
- * made from (tools/bench_fit.h). On a GPU they are FLUX.1-dev's own; on a processor narrower and shorter ones, as wide and
+/* FLUX blocks as a step runs them, one double and two single ones, which is FLUX.1's mix, in one number format and at one size:
+ * the seconds that a profile is made from (tools/bench_fit.h). On a GPU they are FLUX.1-dev's own; on a processor narrower and shorter ones, as wide and
  * long as it does in time. */
 #ifndef DFX_TOOLS_BENCH_BLOCKS_H
 #define DFX_TOOLS_BENCH_BLOCKS_H
@@ -32,5 +32,9 @@ void dfx_bench_blocks_close(dfx_bench_blocks *blocks); /* zeroed is fine */
 
 /* The medians. */
 dfx_bench_pass dfx_bench_blocks_pass(const dfx_bench_blocks *blocks);
+
+/* What a profile says of a whole step of FLUX.1-dev at 1024x1024 when everything stays on the device. */
+dfx_status dfx_bench_flux_step(const dfx_profile *profile, dfx_dtype act_dtype, dfx_qformat format,
+                               const dfx_sink *sink, double *seconds);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "core/checksum.h"
 #include "models/model.h"
+#include "tools/bench_timer.h"
 
 typedef struct job {
     const dfx_bench_image_question *question;
@@ -132,6 +133,7 @@ static dfx_status run_budget(job *j, uint64_t budget_bytes, dfx_bench_image_row 
     dfx_console_say(j->console, DFX_INFO, "budget of %.2f GiB",
                     (double)row->budget_bytes / (1 << 30));
     dfx_status status = draw_all(j, model, row);
+    dfx_bench_clocks(model->backend, &j->out->facts);
     dfx_model_close(model);
     return status;
 }

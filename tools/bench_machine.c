@@ -58,8 +58,12 @@ dfx_status dfx_bench_machine_run(dfx_backend *be, const dfx_bench_machine_option
     dfx_info(sink, "measuring the disk at %s", o->disk);
     DFX_TRY(dfx_bench_disk_run(o->disk, o->n_runs, o->cancelled, sink, &out->disk));
     DFX_TRY(dfx_bench_device_run(be, &out->facts, o->n_runs, o->cancelled, sink, &out->device));
+    dfx_bench_clocks(be, &out->facts);
     fill_profile(out, &out->profile);
     warn_busy(out, sink);
+    for (int i = 0; i < out->device.n_formats; i++)
+        DFX_TRY(dfx_bench_flux_step(&out->profile, be->act_dtype, dfx_bench_formats[i], sink,
+                                    &out->flux_step_s[i]));
     return DFX_OK;
 }
 

@@ -16,6 +16,7 @@ typedef struct dfx_bench_machine {
     dfx_device_facts facts;
     dfx_bench_device device;
     dfx_bench_disk disk;
+    double flux_step_s[DFX_BENCH_FORMATS]; /* what the profile says of FLUX.1-dev's steps */
 } dfx_bench_machine;
 
 /* Wants out->facts, as `be` describes itself. Close it, whatever this returns. Errors: those of disk and device. */

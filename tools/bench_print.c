@@ -17,7 +17,7 @@ void dfx_bench_print_json(json_t *json) {
 void dfx_bench_print_device(const dfx_device_facts *f) {
     printf("%s%s%s", f->name, f->driver[0] ? ", driver " : "", f->driver);
     if (f->core_mhz)
-        printf(", now at %d MHz, memory %d MHz", f->core_mhz, f->memory_mhz);
+        printf(", %d MHz after the work, memory %d MHz", f->core_mhz, f->memory_mhz);
     printf("; dfx-edge %s\n", dfx_version());
 }
 
@@ -113,14 +113,18 @@ void dfx_bench_print_machine(const dfx_bench_machine *m, const dfx_bench_step *s
     for (int i = 0; i < N_ROWS; i++)
         if (rows[i].value > 0)
             print_row(&rows[i]);
-    puts("\none double and one single block, and what the profile says of them, in ms\n"
+    puts("\none double and two single blocks, and what the profile says of them, in ms\n"
          "       text + image  width    measured      least to most        profile  ratio");
     for (int i = 0; i < m->device.n_formats; i++) {
         print_blocks(&m->device.large[i], &m->profile);
         print_blocks(&m->device.small[i], &m->profile);
     }
+    printf("\na step of FLUX.1-dev at 1024x1024 when all stays, says the profile:");
+    for (int i = 0; i < m->device.n_formats; i++)
+        printf("%s %s %.4g s", i ? "," : "", dfx_q_name(dfx_bench_formats[i]), m->flux_step_s[i]);
+    puts("");
     if (step)
-        printf("\n%s, %dx%d: the profile says %.3g s a step, measured %.3g s: ratio %.2f\n",
+        printf("%s, %dx%d: the profile says %.3g s a step, measured %.3g s: ratio %.2f\n",
                step->model, step->width, step->height, step->planned_seconds, step->measured.median,
                step->planned_seconds / step->measured.median);
 }
@@ -150,6 +154,17 @@ static json_t *blocks_json(const dfx_bench_blocks *b, const dfx_profile *profile
                      "profile_seconds", foretold, "ratio", foretold / b->whole.median);
 }
 
+static json_t *flux_steps_json(const dfx_bench_machine *m) {
+    json_t *all = json_object();
+    for (int i = 0; all && i < m->device.n_formats; i++)
+        if (json_object_set_new(all, dfx_q_name(dfx_bench_formats[i]),
+                                json_real(m->flux_step_s[i])) != 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
 static json_t *all_blocks_json(const dfx_bench_machine *m) {
     json_t *all = json_array();
     for (int i = 0; all && i < 2 * m->device.n_formats; i++) {
@@ -174,12 +189,13 @@ static json_t *step_json(const dfx_bench_step *step) {
 
 void dfx_bench_print_machine_json(const dfx_bench_machine *m, const dfx_bench_step *step) {
     const dfx_profile *p = &m->profile;
-    dfx_bench_print_json(json_pack(
-        "{s:s, s:o, s:i, s:o, s:o, s:i, s:I, s:I, s:I, s:o}", "name", p->name, "device",
-        dfx_bench_device_json(&m->facts), "runs", (int)m->disk.rate.n, "rates", rates_json(m),
-        "blocks", all_blocks_json(m), "disk_queue_depth", (int)p->disk_queue_depth, "device_bytes",
-        (json_int_t)p->device_bytes, "context_bytes", (json_int_t)p->context_bytes, "host_bytes",
-        (json_int_t)p->host_bytes, "check", step_json(step)));
+    dfx_bench_print_json(
+        json_pack("{s:s, s:o, s:i, s:o, s:o, s:o, s:i, s:I, s:I, s:I, s:o}", "name", p->name,
+                  "device", dfx_bench_device_json(&m->facts), "runs", (int)m->disk.rate.n, "rates",
+                  rates_json(m), "blocks", all_blocks_json(m), "flux_step_seconds",
+                  flux_steps_json(m), "disk_queue_depth", (int)p->disk_queue_depth, "device_bytes",
+                  (json_int_t)p->device_bytes, "context_bytes", (json_int_t)p->context_bytes,
+                  "host_bytes", (json_int_t)p->host_bytes, "check", step_json(step)));
 }
 
 dfx_status dfx_bench_write_profile(const dfx_profile *profile, const dfx_sink *sink,

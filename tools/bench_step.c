@@ -57,7 +57,7 @@ static double plan_seconds(const dfx_model *m, const dfx_profile *profile) {
     return dfx_bench_foretold(step, profile, DFX_BENCH_PARTS);
 }
 
-dfx_status dfx_bench_step_run(const dfx_profile *profile, dfx_device_choice device, int n_threads,
+dfx_status dfx_bench_step_run(const dfx_profile *profile, int n_threads,
                               bool (*cancelled)(void *user), dfx_console *console,
                               dfx_bench_step *out) {
     char path[DFX_MODEL_PATH_BYTES];
@@ -66,7 +66,7 @@ dfx_status dfx_bench_step_run(const dfx_profile *profile, dfx_device_choice devi
     *out = (dfx_bench_step){0};
     DFX_TRY(dfx_bundled_find(console, path));
     DFX_TRY(dfx_model_open(&(dfx_open_options){.model_path = path,
-                                               .device = device,
+                                               .device = DFX_DEVICE_CPU,
                                                .n_threads = n_threads,
                                                .cancelled = cancelled,
                                                .sink = console->sink},

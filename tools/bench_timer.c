@@ -38,3 +38,10 @@ dfx_bench_sample dfx_bench_rate_of(const dfx_bench_sample *seconds, double work)
         dfx_bench_sample_add(&rate, work / seconds->values[i]);
     return rate;
 }
+
+void dfx_bench_clocks(const dfx_backend *be, dfx_device_facts *facts) {
+    dfx_device_facts now;
+    be->vt->describe(be, &now);
+    facts->core_mhz = now.core_mhz;
+    facts->memory_mhz = now.memory_mhz;
+}

@@ -27,4 +27,7 @@ dfx_status dfx_bench_time(const dfx_bench_timer *timer, const dfx_bench_work *wo
 /* What a round does, in bytes or operations, a second. */
 dfx_bench_sample dfx_bench_rate_of(const dfx_bench_sample *seconds, double work);
 
+/* The clocks of now, right after the work, into what was described before it: an idle device runs slower. */
+void dfx_bench_clocks(const dfx_backend *be, dfx_device_facts *facts);
+
 #endif

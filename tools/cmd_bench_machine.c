@@ -1,5 +1,4 @@
-/* dfx-edge bench machine: measure this machine, keep what was found as its profile, and make a picture to tell how good the
- * profile is. */
+/* dfx-edge bench machine: measure this machine, keep what was found as its profile, and tell how good that is. */
 #include "models/cache.h"
 #include "offload/profile_choice.h"
 #include "tools/bench_command.h"
@@ -42,11 +41,13 @@ static dfx_status measure(job *j, dfx_backend *be) {
 /* The profile is kept even where the check of it fails. */
 static dfx_status check_and_print(job *j) {
     dfx_bench_step step;
-    dfx_status checked = dfx_bench_told(dfx_bench_step_run(&j->machine.profile, j->choice.device,
-                                                           j->choice.n_threads, dfx_bench_cancelled,
-                                                           j->console, &step),
-                                        j->console);
-    const dfx_bench_step *known = checked == DFX_OK ? &step : NULL;
+    bool is_gpu = j->machine.facts.sm > 0;
+    dfx_status checked =
+        is_gpu ? DFX_OK
+               : dfx_bench_told(dfx_bench_step_run(&j->machine.profile, j->choice.n_threads,
+                                                   dfx_bench_cancelled, j->console, &step),
+                                j->console);
+    const dfx_bench_step *known = checked == DFX_OK && !is_gpu ? &step : NULL;
     if (dfx_args_given(j->args, DFX_BENCH_JSON))
         dfx_bench_print_machine_json(&j->machine, known);
     else
@@ -59,9 +60,8 @@ static dfx_status check_and_print(job *j) {
 static dfx_status run(job *j) {
     dfx_backend *be;
     DFX_TRY(dfx_bench_open_device(&j->choice, j->console, &be, &j->machine.facts));
-    j->choice.device = j->machine.facts.sm ? DFX_DEVICE_CUDA : DFX_DEVICE_CPU;
     dfx_status status = dfx_bench_told(measure(j, be), j->console);
-    be->vt->close(be); /* the check opens the device anew */
+    be->vt->close(be); /* the check of a processor opens it anew */
     if (status == DFX_OK)
         status = check_and_print(j);
     dfx_bench_machine_close(&j->machine);

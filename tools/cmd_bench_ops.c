@@ -84,7 +84,7 @@ static void print_json(const dfx_bench_ops_question *q, const dfx_device_facts *
 }
 
 static dfx_status run(const dfx_args *args, ops_settings *s, dfx_backend *be,
-                      const dfx_device_facts *facts, dfx_console *console) {
+                      dfx_device_facts *facts, dfx_console *console) {
     dfx_profile profile;
     dfx_bench_ops ops = {0};
     dfx_bench_timer timer = {.be = be,
@@ -94,6 +94,7 @@ static dfx_status run(const dfx_args *args, ops_settings *s, dfx_backend *be,
     DFX_TRY(dfx_machine_profile(be, &console->sink, &profile));
     s->question.profile = &profile;
     dfx_status status = dfx_bench_ops_run(&timer, &s->question, &console->sink, &ops);
+    dfx_bench_clocks(be, facts);
     if (status == DFX_OK && ops.n_ops == 0)
         status = dfx_console_fail(console, DFX_E_USAGE,
                                   "--only %s: no op's line has that in it; without it all lines "

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/cuda_internal.h"
 
-enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2, SM_WITH_FP8 = 89, VERSION_BYTES = 80 };
+enum { NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2, SM_WITH_FP8 = 89, VERSION_BYTES = 64 };
 
 static int attribute(const dfx_cuda *cuda, enum cudaDeviceAttr which) {
     int value = 0;

@@ -24,8 +24,25 @@ typedef struct dfx_times {
 
 enum { DFX_NO_MARK = UINT32_MAX, DFX_COPIES_AHEAD = 4 };
 
+/* What a device is: for the choice of a machine profile, and for reports. */
+enum { DFX_DEVICE_TEXT = 96 };
+typedef struct dfx_device_facts {
+    char name[DFX_DEVICE_TEXT];   /* "NVIDIA H200"; of a processor with the threads that are used */
+    char driver[DFX_DEVICE_TEXT]; /* "580.159, CUDA 13.0"; "" where there is none */
+    int sm;                       /* compute capability, 90 is 9.0; 0: no GPU */
+    bool has_fp8;                 /* products of F8_E4M3 run faster than widened ones, or as fast */
+    bool unified;                 /* its memory is the host's, and pages are read into it */
+    double stated_bytes_per_s;    /* of its memory, by clock and width; 0: not known */
+    uint64_t device_bytes;        /* of its memory; of a processor half of the RAM, for the arena */
+    uint64_t context_bytes;       /* of it, taken by the driver for this process */
+    int core_mhz, memory_mhz;     /* now; 0: nobody tells */
+} dfx_device_facts;
+
 typedef struct dfx_backend_vtable {
     void (*close)(dfx_backend *be);
+
+    /* While no other memory of the backend is held. */
+    void (*describe)(const dfx_backend *be, dfx_device_facts *out);
 
     /* Device memory, 256-byte aligned, contents undefined. Errors: DFX_E_NOFIT. */
     dfx_status (*alloc)(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out);

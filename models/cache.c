@@ -23,17 +23,25 @@ static dfx_status make_folder(const char *path, const dfx_sink *sink) {
         path, strerror(errno));
 }
 
-static dfx_status cache_folder(const dfx_sink *sink, char out[DFX_PATH_BYTES]) {
-    char base[DFX_PATH_BYTES];
+/* The folder that holds the caches of all programs. */
+static bool find_base(char out[DFX_PATH_BYTES]) {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (xdg && xdg[0] == '/')
-        snprintf(base, sizeof(base), "%s", xdg);
-    else if (home && home[0] == '/')
-        DFX_TRY(dfx_path_join(sink, home, ".cache", base));
-    else
-        return dfx_fail(
-            sink, DFX_E_IO,
-            "no place for the cache of packed models: neither XDG_CACHE_HOME nor HOME is set");
+        return snprintf(out, DFX_PATH_BYTES, "%s", xdg) < DFX_PATH_BYTES;
+    return home && home[0] == '/' && dfx_path_join(NULL, home, ".cache", out) == DFX_OK;
+}
+
+bool dfx_cache_find(char out[DFX_PATH_BYTES]) {
+    char base[DFX_PATH_BYTES];
+    return find_base(base) && dfx_path_join(NULL, base, "dfx-edge", out) == DFX_OK;
+}
+
+dfx_status dfx_cache_folder(const dfx_sink *sink, char out[DFX_PATH_BYTES]) {
+    char base[DFX_PATH_BYTES];
+    if (!find_base(base))
+        return dfx_fail(sink, DFX_E_IO,
+                        "no place for the cache of packed models: neither XDG_CACHE_HOME nor HOME "
+                        "is set");
     DFX_TRY(make_folder(base, sink));
     DFX_TRY(dfx_path_join(sink, base, "dfx-edge", out));
     return make_folder(out, sink);
@@ -129,7 +137,7 @@ dfx_status dfx_cache_path(const char *folder, dfx_qformat quant, const dfx_sink 
     DFX_TRY(hash_small_files(folder, sink, &hash));
     for (int i = 0; i < DFX_N_COMPONENTS; i++)
         DFX_TRY(hash_component(folder, dfx_component_places[i].folder, sink, &hash));
-    DFX_TRY(cache_folder(sink, dir));
+    DFX_TRY(dfx_cache_folder(sink, dir));
     folder_name(folder, short_name, sizeof(short_name));
     snprintf(name, sizeof(name), "%s-%s-%016" PRIx64 ".safetensors", short_name, dfx_q_name(quant),
              hash);

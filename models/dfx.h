@@ -50,6 +50,9 @@ typedef struct dfx_open_options {
     const char *offload;
     /* Number format of a folder that is packed: "auto", "bf16", "int8", "int8wo", "fp8". NULL: auto. */
     const char *quant;
+    /* Machine profile that plans are made from: a shipped one's name or a file. NULL: the one that was measured on this
+     * device, else the shipped one that is nearest. It changes what streams, never the picture. */
+    const char *profile;
     bool
         verify_always; /* check a page's checksum on every read, not only on its first; embedding tables at open */
     /* While a folder is packed; both may be NULL. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "models/cache.h"
+#include "models/machine.h"
 #include "models/pack.h"
 
 void dfx_model_env(const dfx_model *m, dfx_build_env env[DFX_N_COMPONENTS]) {
@@ -24,12 +25,17 @@ static uint64_t machine_bytes(void) {
                                        : UINT64_MAX;
 }
 
+static dfx_status load_profile(dfx_model *m, const dfx_open_options *o) {
+    return o->profile ? dfx_profile_load(o->profile, &m->sink, &m->profile)
+                      : dfx_machine_profile(m->backend, &m->sink, &m->profile);
+}
+
 /* *device_bytes: what it has for us. On the CPU, device memory and pinned memory are both of the machine. */
 static dfx_status open_cpu(dfx_model *m, const dfx_open_options *o, uint64_t *device_bytes) {
     DFX_TRY(
         dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = o->n_threads}, &m->sink, &m->backend));
     *device_bytes = machine_bytes();
-    return dfx_profile_load("cpu", &m->sink, &m->profile);
+    return load_profile(m, o);
 }
 
 #ifdef DFX_HAVE_CUDA
@@ -37,7 +43,6 @@ static dfx_status open_cpu(dfx_model *m, const dfx_open_options *o, uint64_t *de
 /* Of what is free without a budget: left to the display and to others. */
 static const uint64_t MARGIN_BYTES = 512 << 20;
 
-/* Rates of the profile are of one card; the planner compares them with each other, and another card's compare alike. */
 static dfx_status open_cuda(dfx_model *m, const dfx_open_options *o, const dfx_sink *sink,
                             uint64_t *device_bytes) {
     uint64_t free_bytes;
@@ -45,8 +50,9 @@ static dfx_status open_cuda(dfx_model *m, const dfx_open_options *o, const dfx_s
     DFX_TRY(dfx_cuda_backend_open(&options, sink, &m->backend));
     m->backend->sink = &m->sink;
     DFX_TRY(dfx_cuda_free_bytes(m->backend, &free_bytes));
-    DFX_TRY(dfx_profile_load("rtx4090", &m->sink, &m->profile));
+    DFX_TRY(load_profile(m, o));
     m->profile.context_bytes = 0; /* the backend measures it */
+    m->profile.unified = false;   /* pages are copied, also where there is one memory */
     m->profile.device_bytes = free_bytes;
     *device_bytes = free_bytes > MARGIN_BYTES ? free_bytes - MARGIN_BYTES : free_bytes;
     return DFX_OK;

@@ -11,7 +11,7 @@
 #include "core/file.h"
 #include "offload/profiles.h"
 
-enum { FILE_BYTES_MAX = 1 << 20, NUMBER_MAX = 63, QUEUE_DEPTH_MAX = 4096 };
+enum { FILE_BYTES_MAX = 1 << 20, VALUE_MAX = DFX_PROFILE_TEXT - 1, QUEUE_DEPTH_MAX = 4096 };
 
 typedef enum field_kind {
     FIELD_NAME,
@@ -22,6 +22,8 @@ typedef enum field_kind {
     FIELD_DEPTH,
     FIELD_BYTES,   /* above 0 */
     FIELD_BYTES_0, /* 0 is allowed */
+    FIELD_TEXT,    /* may be left out, as FIELD_METHOD */
+    FIELD_METHOD,
 } field_kind;
 
 typedef struct field {
@@ -50,6 +52,9 @@ static const field FIELDS[] = {
     FIELD(device_bytes, FIELD_BYTES),
     FIELD(context_bytes, FIELD_BYTES_0),
     FIELD(host_bytes, FIELD_BYTES),
+    FIELD(device, FIELD_TEXT),
+    FIELD(driver, FIELD_TEXT),
+    FIELD(method, FIELD_METHOD),
 };
 #undef FIELD
 
@@ -65,6 +70,8 @@ static const char *wanted(field_kind kind) {
         [FIELD_DEPTH] = "a whole number from 1 to 4096",
         [FIELD_BYTES] = "a whole number of bytes above 0, without a unit",
         [FIELD_BYTES_0] = "a whole number of bytes, without a unit",
+        [FIELD_TEXT] = "a text of 1 to 127 bytes",
+        [FIELD_METHOD] = "a whole number from 1 to 65535",
     };
     return texts[kind];
 }
@@ -76,6 +83,14 @@ static bool read_name(const char *text, char *out) {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
     if (len == 0 || len >= DFX_PROFILE_NAME || strspn(text, allowed) != len)
+        return false;
+    memcpy(out, text, len + 1);
+    return true;
+}
+
+static bool read_words(const char *text, char *out) {
+    size_t len = strlen(text);
+    if (len == 0 || len >= DFX_PROFILE_TEXT)
         return false;
     memcpy(out, text, len + 1);
     return true;
@@ -129,6 +144,13 @@ static bool read_value(const field *f, const char *text, locale_t c_locale, dfx_
         return read_whole(text, at) && *(uint64_t *)at > 0;
     case FIELD_BYTES_0:
         return read_whole(text, at);
+    case FIELD_TEXT:
+        return read_words(text, at);
+    case FIELD_METHOD:
+        if (!read_whole(text, &whole) || whole < 1 || whole > UINT16_MAX)
+            return false;
+        *(uint32_t *)at = (uint32_t)whole;
+        return true;
     }
     return false;
 }
@@ -185,10 +207,14 @@ static dfx_status read_line(reader *r, char *line) {
     return DFX_OK;
 }
 
+static bool may_be_left_out(const field *f) {
+    return f->kind == FIELD_TEXT || f->kind == FIELD_METHOD;
+}
+
 static dfx_status check_whole(const reader *r) {
     const dfx_profile *p = &r->profile;
     for (size_t i = 0; i < N_FIELDS; i++)
-        if (!r->line_of[i])
+        if (!r->line_of[i] && !may_be_left_out(&FIELDS[i]))
             return dfx_fail(r->sink, DFX_E_FORMAT, "%s: %s is missing; wanted %s = %s", r->path,
                             FIELDS[i].name, FIELDS[i].name, wanted(FIELDS[i].kind));
     if (p->has_fp8 && p->fp8_flops <= 0)
@@ -268,22 +294,22 @@ dfx_status dfx_profile_load(const char *name_or_path, const dfx_sink *sink, dfx_
 /* ---- writing ---- */
 
 /* The shortest text that reads back as the same number. Under the C locale. */
-static void real_text(double value, char text[NUMBER_MAX + 1]) {
+static void real_text(double value, char text[VALUE_MAX + 1]) {
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, NUMBER_MAX + 1, "%.*g", digits, value);
+        snprintf(text, VALUE_MAX + 1, "%.*g", digits, value);
         if (strtod(text, NULL) == value)
             return;
     }
 }
 
-static void value_text(const field *f, const dfx_profile *profile, char text[NUMBER_MAX + 1]) {
+static void value_text(const field *f, const dfx_profile *profile, char text[VALUE_MAX + 1]) {
     const void *at = (const char *)profile + f->off;
     switch (f->kind) {
     case FIELD_NAME:
-        snprintf(text, NUMBER_MAX + 1, "%s", (const char *)at);
+        snprintf(text, VALUE_MAX + 1, "%s", (const char *)at);
         break;
     case FIELD_BOOL:
-        snprintf(text, NUMBER_MAX + 1, "%s", *(const bool *)at ? "yes" : "no");
+        snprintf(text, VALUE_MAX + 1, "%s", *(const bool *)at ? "yes" : "no");
         break;
     case FIELD_RATE:
     case FIELD_RATE_0:
@@ -291,17 +317,25 @@ static void value_text(const field *f, const dfx_profile *profile, char text[NUM
         real_text(*(const double *)at, text);
         break;
     case FIELD_DEPTH:
-        snprintf(text, NUMBER_MAX + 1, "%" PRIu32, *(const uint32_t *)at);
+        snprintf(text, VALUE_MAX + 1, "%" PRIu32, *(const uint32_t *)at);
         break;
     case FIELD_BYTES:
     case FIELD_BYTES_0:
-        snprintf(text, NUMBER_MAX + 1, "%" PRIu64, *(const uint64_t *)at);
+        snprintf(text, VALUE_MAX + 1, "%" PRIu64, *(const uint64_t *)at);
+        break;
+    case FIELD_TEXT:
+        snprintf(text, VALUE_MAX + 1, "%s", (const char *)at);
+        break;
+    case FIELD_METHOD:
+        text[0] = 0;
+        if (*(const uint32_t *)at)
+            snprintf(text, VALUE_MAX + 1, "%" PRIu32, *(const uint32_t *)at);
         break;
     }
 }
 
 dfx_status dfx_profile_print(const dfx_profile *profile, const dfx_sink *sink, char **out) {
-    enum { LINE_MAX_BYTES = 128 };
+    enum { LINE_MAX_BYTES = 64 + VALUE_MAX };
     char *text;
     size_t used = 0, room = N_FIELDS * LINE_MAX_BYTES;
     locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -311,8 +345,10 @@ dfx_status dfx_profile_print(const dfx_profile *profile, const dfx_sink *sink, c
     if (status == DFX_OK) {
         locale_t before = uselocale(c_locale);
         for (size_t i = 0; i < N_FIELDS; i++) {
-            char value[NUMBER_MAX + 1];
+            char value[VALUE_MAX + 1];
             value_text(&FIELDS[i], profile, value);
+            if (!value[0] && may_be_left_out(&FIELDS[i]))
+                continue;
             used += (size_t)snprintf(text + used, room - used, "%s = %s\n", FIELDS[i].name, value);
         }
         uselocale(before);

@@ -5,7 +5,12 @@
 
 #include "core/mem.h"
 
-enum { DFX_PROFILE_NAME = 64 };
+enum {
+    DFX_PROFILE_NAME = 64,
+    DFX_PROFILE_TEXT = 128,
+    /* Of what `bench machine` does; profiles of another one are measured again. */
+    DFX_PROFILE_METHOD = 2,
+};
 
 typedef struct dfx_profile {
     char name[DFX_PROFILE_NAME]; /* "rtx4090" */
@@ -24,6 +29,9 @@ typedef struct dfx_profile {
     uint64_t device_bytes;     /* memory of the device */
     uint64_t context_bytes;    /* what driver, context and libraries take of it */
     uint64_t host_bytes;       /* RAM */
+    /* Only in a profile that was measured: on what, and how. "" and 0 else; files may leave them out. */
+    char device[DFX_PROFILE_TEXT], driver[DFX_PROFILE_TEXT]; /* as the backend describes itself */
+    uint32_t method;
 } dfx_profile;
 
 /* A name of a shipped profile or a path. Errors: DFX_E_USAGE (no such profile: lists those there are), DFX_E_FORMAT (line,

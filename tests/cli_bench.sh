@@ -25,7 +25,7 @@ printed() { grep -qE -e "$1" out || fault "$name: not printed: $1: $(head -c 300
 run 0 "help" --help
 printed '^ +--queue-depth N'
 run 2 "nothing"
-said 'wanted "io" or "machine"'
+said 'wanted "machine", "ops", "image" or "io"'
 run 2 "another" gpu
 said 'found gpu'
 run 2 "no file" io
@@ -79,26 +79,101 @@ run 2 "machine: a small file" machine --disk small -o a.profile
 said 'small: wanted a file of at least'
 [ ! -e a.profile ] || fault "machine: a profile without measurements"
 
-run 0 "machine" machine --runs 1 --disk model.safetensors -o a.profile
+run 0 "machine" machine --device cpu --runs 1 --disk model.safetensors -o a.profile
 printed '^disk +[0-9.]+ GB/s '
 printed '^products, int8 +[0-9.e+]+ Gflop/s '
-printed '^scenes, 256x256: the plan says [0-9.]+ s a step, measured [0-9.]+ s: ratio '
+printed '^int8 +[0-9]+ \+ [0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+ to [0-9.]+ +[0-9.]+ +[0-9.]+$'
+printed '^scenes, 256x256: the profile says [0-9.]+ s a step, measured [0-9.]+ s: ratio '
 planned a.profile
-# Without -o the profile is all of standard output. A check that cannot be made is a fault, told after the measurements.
-DFX_MODEL=$dir/none run 6 "machine: to standard output" machine --runs 1 --threads 1 --disk model.safetensors
+# Without -o it goes where generate and plan look. A check that cannot be made is a fault, told after the measurements.
+DFX_MODEL=$dir/none run 6 "machine: into the cache" machine --device cpu --runs 1 --threads 1 --disk model.safetensors --json
 said "$dir/none"
-cp out b.profile
-planned b.profile
-run 0 "machine: JSON" machine --runs 1 --disk model.safetensors --json -o c.profile
 [ "$(wc -l <out)" -eq 1 ] || fault "machine: JSON: $(wc -l <out) lines"
-printed '"rates":\{"disk_bytes_per_s":\{"median":[0-9.e+]+,"values":\[[0-9.e+]+\],"with":".*"check":\{"model":"scenes",'
-planned c.profile
+printed '"rates":\{"disk_bytes_per_s":\{"value":[0-9.e+]+,"values":\[[0-9.e+]+\]\}.*"blocks":\[\{"format":"bf16",.*"check":null\}'
+profile=$(echo "$XDG_CACHE_HOME"/dfx-edge/machine-*-1-thread.profile)
+said "profile: $profile"
+planned "$profile"
+chosen() { # the profile that a command speaks of
+    name=$1
+    shift
+    "$edge" "$@" >out 2>err </dev/null || fault "$name: $(head -c 300 err)"
+}
+chosen "plan: the measured profile" plan --like tiny --device cpu --threads 1 -v
+said "machine profile: $profile, measured on this device"
+chosen "plan: of other threads" plan --like tiny --device cpu --threads 2 -v
+said "machine profile: cpu, shipped"
+chosen "plan: one that is named" plan --like tiny --device cpu --threads 1 --gpu h200 -v
+grep -q "machine profile" err && fault "$name: another one was looked for"
+picture() { # the same bits whatever the profile
+    chosen "$1" --device cpu --threads 1 --steps 2 --seed 7 --vram-budget 37M -v "${@:3}" -o "$2" "a red ball"
+}
+picture "generate: measured" measured.png
+said "machine profile: $profile, measured on this device"
+picture "generate: named" named.png --profile h200
+picture "generate: a file" file.png --profile a.profile
+sed 's/^method = .*/method = 1/' "$profile" >edited && mv edited "$profile"
+picture "generate: stale" stale.png
+said "of another version of dfx-edge"
+said "machine profile: cpu, shipped"
+for other in named file stale; do
+    cmp -s measured.png $other.png || fault "generate: the picture of $other.png is another one"
+done
+"$edge" --device cpu --profile none "a red ball" >out 2>err && fault "generate: a profile that is not there"
+said 'no machine profile and no file "none"'
+
+# ops: a line an op, at any size.
+run 2 "ops: a word" ops linear
+said '--only'
+run 2 "ops: an option of machine" ops --disk .
+said 'bench ops: there is no --disk'
+run 2 "ops: no such op" ops --device cpu --like tiny --size 64x64 --runs 1 --only convolution
+said 'no op'
+run 0 "ops" ops --device cpu --like tiny --size 64x64 --runs 1 --quant fp8
+printed '^tiny, fp8, 64x64, [0-9]+ text tokens; floor: profile '
+printed '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +2  step attention 80x256, 2 heads, 80 keys$'
+printed 'step linear F8_E4M3 16x1024, K 256, bias, gelu$'
+printed 't5 rmsnorm'
+printed 'decode conv2d .*, upsampled$'
+run 0 "ops: JSON" ops --device cpu --like tiny --size 64x64 --runs 2 --only "step attention" --json
+[ "$(wc -l <out)" -eq 1 ] || fault "ops: JSON: $(wc -l <out) lines"
+printed '"ops":\[\{"program":"step","op":"attention 80x256, 2 heads, 80 keys","same":2,"median_seconds":[0-9.e-]+,"values":\[[0-9.e-]+,[0-9.e-]+\]'
+
+# image: a row a budget, and files of it.
+image() { run "$1" "$2" image --device cpu --threads 2 --steps 2 --runs 2 "${@:3}"; }
+image 2 "image: a budget" --vram-budget 38M,none
+said 'wanted a size'
+image 2 "image: a word" "a red ball"
+said '--prompt'
+image 6 "image: no earlier run" --compare none.json
+said 'none.json'
+image 4 "image: nothing fits" --vram-budget 2M,1M
+said 'does not fit'
+image 0 "image" --vram-budget 60M,1M,38M -o pictures
+printed '^  60\.0 MiB +[0-9.]+ MiB '
+printed '^   1\.0 MiB  does not fit$'
+printed '^the picture is the same at every budget$'
+[ "$(wc -l <pictures.csv)" -eq 4 ] || fault "image: $(wc -l <pictures.csv) lines of CSV"
+[ "$(awk -F, '{ print NF }' pictures.csv | sort -u)" = 15 ] || fault "image: columns of CSV: $(awk -F, '{ print NF }' pictures.csv)"
+grep -qE '^62914560,yes,[0-9]+,[0-9.]+,' pictures.csv || fault "image: $(cat pictures.csv)"
+grep -qE '^1048576,no,,' pictures.csv || fault "image: $(cat pictures.csv)"
+awk -F, '$2 == "yes" && ($3 > $1 || $6 > $5 || $5 > $7 || $9 <= 0) { exit 1 }' pictures.csv || fault "image: $(cat pictures.csv)"
+[ "$(awk -F, '$2 == "yes" { print $15 }' pictures.csv | sort -u | wc -l)" -eq 1 ] || fault "image: pictures differ"
+grep -q '</svg>' pictures.svg || fault "image: no chart"
+image 0 "image: compared" --vram-budget 60M,38M --compare pictures.json
+printed '^against pictures\.json$'
+printed '^verdict: '
+image 2 "image: compared with another size" --size 128x128 --vram-budget 60M --compare pictures.json
+said 'pictures.json: cannot be compared: width there is 256, here 128'
+image 0 "image: JSON" --json --compare pictures.json
+[ "$(wc -l <out)" -eq 1 ] || fault "image: JSON: $(wc -l <out) lines"
+printed '^\{"device":\{"name":.*"rows":\[\{"budget_bytes":[0-9]+,"fits":true,"cold_seconds":'
+said 'not there before'
 
 # The file that it writes to measure a folder has gone, whatever happens.
 if [ "$(df --output=avail -B1 . | tail -n 1)" -gt $((2 << 30)) ]; then
     name="machine: interrupted"
     mkdir folder
-    timeout --preserve-status -s TERM 1 "$edge" bench machine --runs 99 --disk folder -o folder/d.profile >out 2>err
+    timeout --preserve-status -s TERM 1 "$edge" bench machine --device cpu --runs 99 --disk folder -o folder/d.profile >out 2>err
     got=$?
     [ $got -eq 130 ] || fault "$name: exit code $got: $(head -c 300 err)"
     [ -z "$(ls -A folder)" ] || fault "$name: left $(ls -A folder)"

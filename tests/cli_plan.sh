@@ -8,6 +8,7 @@ plans=$PWD/tests/plans
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
+export XDG_CACHE_HOME=$dir/cache # without profiles that were measured here
 faults=0
 
 fault() { echo "cli_plan: $*"; faults=$((faults + 1)); }
@@ -60,6 +61,16 @@ run 0 "its architecture" --like scenes --quant stored --device cpu --json
 cmp -s out opened || fault "scenes: $(cat opened) and $(cat out)"
 run 0 "smaller" --model "$model" --device cpu --size 64x64 --steps 1 --vram-budget 64M
 printed '^scenes, stored, 64x64, 1 step$'
+
+# This machine's own devices: what was measured of them is in no cache here.
+run 0 "the processor" --like scenes --device cpu -v
+said "machine profile: cpu, shipped, for "
+if CUDA_VISIBLE_DEVICES=-1 "$edge" plan --like scenes --device cuda >out 2>err; then
+    fault "a GPU that is not there: a plan"
+fi
+name="a GPU that is not there"
+said "cuda"
+run 0 "a GPU that need not be there" --like scenes --device cuda --gpu h200
 
 run 2 "neither" --vram-budget 8G
 said "--like"

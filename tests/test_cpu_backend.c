@@ -2,6 +2,7 @@
  * is tested elsewhere. */
 #include "tests/cpu_rig.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static dfx_backend *open_backend(rig *r, int n_threads) {
@@ -257,10 +258,34 @@ static void backend_cancelled_run_stops_and_a_later_one_runs(void **state) {
     be->vt->close(be);
 }
 
+/* Threads are part of the name; MemTotal is what sysconf's pages come from. */
+static void backend_describes_the_processor(void **state) {
+    rig *r = *state;
+    static const char *const endings[] = {", 1 thread", ", 3 threads"};
+    for (int i = 0; i < 2; i++) {
+        dfx_device_facts facts;
+        dfx_backend *be = open_backend(r, i ? 3 : 1);
+        be->vt->describe(be, &facts);
+        size_t len = strlen(facts.name), end = strlen(endings[i]);
+        assert_true(len > end);
+        assert_string_equal(facts.name + len - end, endings[i]);
+        assert_true(facts.name[0] != ' ' && !strchr(facts.name, '\n'));
+        assert_int_equal(facts.sm, 0);
+        assert_string_equal(facts.driver, "");
+        unsigned long long kib = 0;
+        FILE *meminfo = fopen("/proc/meminfo", "r");
+        assert_int_equal(fscanf(meminfo, "MemTotal: %llu kB", &kib), 1);
+        fclose(meminfo);
+        assert_int_equal(facts.device_bytes, kib * 1024 / 2);
+        be->vt->close(be);
+    }
+}
+
 #define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        WITH_RIG(backend_describes_the_processor),
         WITH_RIG(backend_memory_is_aligned_and_all_given_back),
         WITH_RIG(backend_alloc_of_more_than_there_is_fails),
         WITH_RIG(backend_download_returns_what_was_uploaded),

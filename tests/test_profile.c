@@ -65,6 +65,9 @@ static void same(const dfx_profile *a, const dfx_profile *b) {
     assert_true(a->device_bytes == b->device_bytes);
     assert_true(a->context_bytes == b->context_bytes);
     assert_true(a->host_bytes == b->host_bytes);
+    assert_string_equal(a->device, b->device);
+    assert_string_equal(a->driver, b->driver);
+    assert_int_equal(a->method, b->method);
 }
 
 static void print_and_load_again(tmpdir *dir, const dfx_profile *profile) {
@@ -136,6 +139,20 @@ static void profile_with_odd_numbers_prints_back(void **state) {
     print_and_load_again(dir, &p);
 }
 
+/* Of what it was measured on: texts with blanks and commas. */
+static void profile_that_was_measured_prints_back(void **state) {
+    tmpdir *dir = *state;
+    dfx_profile p;
+    assert_int_equal(load(dir, GOOD, &p), DFX_OK);
+    assert_string_equal(p.device, "");
+    snprintf(p.device, sizeof(p.device), "NVIDIA GeForce RTX 4090");
+    snprintf(p.driver, sizeof(p.driver), "580.159, CUDA 13.0 = new");
+    p.method = 65535;
+    print_and_load_again(dir, &p);
+    memset(p.device, 'x', sizeof(p.device) - 1);
+    print_and_load_again(dir, &p);
+}
+
 static void profile_faults_are_named(void **state) {
     tmpdir *dir = *state;
     broken(dir, "bf16_flops", "bf17_flops", "line 11: a profile has no \"bf17_flops\"");
@@ -165,6 +182,10 @@ static void profile_faults_are_named(void **state) {
     broken(dir, "unified = no ", "unified = maybe ", "unified: wanted yes or no");
     broken(dir, "fp8_flops = 2E+14", "fp8_flops = 0", "has_fp8 is yes and fp8_flops is 0");
     broken(dir, "my-machine.2", "my machine", "name: wanted a name");
+    broken(dir, "launch_s = 3e-6\n", "launch_s = 3e-6\ndevice =\n",
+           "line 17: device: wanted a text of 1 to 127 bytes");
+    broken(dir, "launch_s = 3e-6\n", "launch_s = 3e-6\nmethod = 0\n",
+           "line 17: method: wanted a whole number from 1 to 65535");
 }
 
 static void profile_with_a_zero_byte_is_refused(void **state) {
@@ -210,6 +231,7 @@ int main(void) {
         TEST(profile_shipped_ones_hold_known_figures),
         TEST(profile_of_a_file_loads),
         TEST(profile_with_odd_numbers_prints_back),
+        TEST(profile_that_was_measured_prints_back),
         TEST(profile_faults_are_named),
         TEST(profile_with_a_zero_byte_is_refused),
         TEST(profile_of_unknown_name_lists_those_there_are),

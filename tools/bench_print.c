@@ -6,10 +6,26 @@
 #include "models/dfx.h"
 #include "tools/report.h"
 
-static void dump(json_t *json) {
+void dfx_bench_print_json(json_t *json) {
     if (json && json_dumpf(json, stdout, JSON_COMPACT) == 0)
         puts("");
     json_decref(json);
+}
+
+/* ---- device ---- */
+
+void dfx_bench_print_device(const dfx_device_facts *f) {
+    printf("%s%s%s", f->name, f->driver[0] ? ", driver " : "", f->driver);
+    if (f->core_mhz)
+        printf(", %d MHz after the work, memory %d MHz", f->core_mhz, f->memory_mhz);
+    printf("; dfx-edge %s\n", dfx_version());
+}
+
+json_t *dfx_bench_device_json(const dfx_device_facts *f) {
+    return json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:s}", "name", f->name, "driver", f->driver,
+                     "compute_capability", f->sm, "core_mhz", f->core_mhz, "memory_mhz",
+                     f->memory_mhz, "bytes", (json_int_t)f->device_bytes, "dfx_edge",
+                     dfx_version());
 }
 
 /* ---- io ---- */
@@ -30,7 +46,7 @@ void dfx_bench_print_io(const char *path, const dfx_bench_io *r) {
 }
 
 void dfx_bench_print_io_json(const char *path, const dfx_bench_io *r) {
-    dump(json_pack(
+    dfx_bench_print_json(json_pack(
         "{s:s, s:i, s:I, s:s, s:s, s:i, s:i, s:i, s:o, s:o, s:f, s:f, s:f}", "path", path, "pages",
         (int)r->n_pages, "bytes", (json_int_t)r->bytes, "device", r->device, "mode", r->mode,
         "queue_depth", (int)r->queue_depth, "block_bytes", (int)r->block_bytes, "runs",
@@ -41,80 +57,124 @@ void dfx_bench_print_io_json(const char *path, const dfx_bench_io *r) {
 
 /* ---- machine ---- */
 
+/* What of a profile was measured, or made from what was. */
 typedef struct row {
     const char *name; /* of the profile's field */
     const char *label;
-    const dfx_bench_sample *sample;
-    const char *note;
+    double value;
+    const dfx_bench_sample *sample; /* NULL: fitted to the blocks */
     const char *unit;
     double scale; /* of the value, to the unit */
 } row;
 
 enum { N_ROWS = 10 };
 
-static void list_rows(const dfx_bench_machine *m, const char *disk_note, row rows[N_ROWS]) {
+static void list_rows(const dfx_bench_machine *m, row rows[N_ROWS]) {
     const dfx_bench_device *d = &m->device;
+    const dfx_profile *p = &m->profile;
     const row list[N_ROWS] = {
-        {"disk_bytes_per_s", "disk", &m->disk.rate, disk_note, "GB/s", 1e-9},
-        {"disk_latency_s", "disk latency", &m->disk.latency, "4 KiB, alone", "us", 1e6},
-        {"link_bytes_per_s", "link", &d->link.sample, d->link.note, "GB/s", 1e-9},
-        {"link_latency_s", "link latency", &d->link_latency.sample, d->link_latency.note, "us",
-         1e6},
-        {"memory_bytes_per_s", "memory", &d->memory.sample, d->memory.note, "GB/s", 1e-9},
-        {"launch_s", "start of an op", &d->launch.sample, d->launch.note, "us", 1e6},
-        {"bf16_flops", "products, bf16", &d->bf16_product.sample, d->bf16_product.note, "Gflop/s",
-         1e-9},
-        {"int8_flops", "products, int8", &d->int8_product.sample, d->int8_product.note, "Gflop/s",
-         1e-9},
-        {"fp8_flops", "products, fp8", &d->fp8_product.sample, d->fp8_product.note, "Gflop/s",
-         1e-9},
-        {"attention_flops", "attention", &d->attention.sample, d->attention.note, "Gflop/s", 1e-9},
+        {"disk_bytes_per_s", "disk", p->disk_bytes_per_s, &m->disk.rate, "GB/s", 1e-9},
+        {"disk_latency_s", "disk latency", p->disk_latency_s, &m->disk.latency, "us", 1e6},
+        {"link_bytes_per_s", "link", p->link_bytes_per_s, &d->link, "GB/s", 1e-9},
+        {"link_latency_s", "link latency", p->link_latency_s, &d->link_latency, "us", 1e6},
+        {"launch_s", "start of an op", p->launch_s, &d->launch, "us", 1e6},
+        {"memory_bytes_per_s", "memory", p->memory_bytes_per_s, NULL, "GB/s", 1e-9},
+        {"attention_flops", "attention", p->attention_flops, NULL, "Gflop/s", 1e-9},
+        {"bf16_flops", "products, bf16", p->bf16_flops, NULL, "Gflop/s", 1e-9},
+        {"int8_flops", "products, int8", p->int8_flops, NULL, "Gflop/s", 1e-9},
+        {"fp8_flops", "products, fp8", p->fp8_flops, NULL, "Gflop/s", 1e-9},
     };
     memcpy(rows, list, sizeof(list));
 }
 
-static void note_disk(const dfx_bench_disk *disk, char note[DFX_BENCH_NOTE_BYTES]) {
-    char bytes[DFX_REPORT_TEXT_BYTES];
-    snprintf(note, DFX_BENCH_NOTE_BYTES, "%s, %u requests in flight, a file of %s", disk->mode,
-             disk->queue_depth, dfx_report_bytes(disk->file_bytes, bytes));
+static void print_row(const row *r) {
+    printf("%-16s %9.4g %-8s ", r->label, r->value * r->scale, r->unit);
+    if (r->sample)
+        printf("%.4g to %.4g\n", r->sample->least * r->scale, r->sample->most * r->scale);
+    else
+        puts("so that a profile gives the blocks' times");
 }
 
-void dfx_bench_print_machine(const dfx_bench_machine *m, const dfx_bench_step *step,
-                             const char *prefix) {
-    char disk_note[DFX_BENCH_NOTE_BYTES];
+static void print_blocks(const dfx_bench_blocks *b, const dfx_profile *profile) {
+    double foretold = dfx_bench_foretold(&b->program, profile, DFX_BENCH_PARTS);
+    printf("%-4s  %4lld + %-4lld  %5lld  %10.3f  %10.3f to %-10.3f  %10.3f  %5.3f\n",
+           dfx_q_name(b->format), (long long)b->size.n_text, (long long)b->size.n_image,
+           (long long)b->size.n_heads * 128, b->whole.median * 1e3, b->whole.least * 1e3,
+           b->whole.most * 1e3, foretold * 1e3, foretold / b->whole.median);
+}
+
+void dfx_bench_print_machine(const dfx_bench_machine *m, const dfx_bench_step *step) {
+    char bytes[DFX_REPORT_TEXT_BYTES];
     row rows[N_ROWS];
-    note_disk(&m->disk, disk_note);
-    list_rows(m, disk_note, rows);
-    printf("%s%s: medians of %u\n", prefix, m->profile.name, rows[0].sample->n);
-    for (int i = 0; i < N_ROWS; i++) {
-        const dfx_bench_sample *s = rows[i].sample;
-        char spread[64];
-        snprintf(spread, sizeof(spread), "%.4g to %.4g", s->least * rows[i].scale,
-                 s->most * rows[i].scale);
-        printf("%s%-16s %9.4g %-8s %-18s  %s\n", prefix, rows[i].label, s->median * rows[i].scale,
-               rows[i].unit, spread, rows[i].note);
+    dfx_bench_print_device(&m->facts);
+    printf("disk: %s, %u requests in flight, a file of %s; medians of %u\n\n", m->disk.mode,
+           m->disk.queue_depth, dfx_report_bytes(m->disk.file_bytes, bytes), m->disk.rate.n);
+    list_rows(m, rows);
+    for (int i = 0; i < N_ROWS; i++)
+        if (rows[i].value > 0)
+            print_row(&rows[i]);
+    puts("\none double and two single blocks, and what the profile says of them, in ms\n"
+         "       text + image  width    measured      least to most        profile  ratio");
+    for (int i = 0; i < m->device.n_formats; i++) {
+        print_blocks(&m->device.large[i], &m->profile);
+        print_blocks(&m->device.small[i], &m->profile);
     }
+    printf("\na step of FLUX.1-dev at 1024x1024 when all stays, says the profile:");
+    for (int i = 0; i < m->device.n_formats; i++)
+        printf("%s %s %.4g s", i ? "," : "", dfx_q_name(dfx_bench_formats[i]), m->flux_step_s[i]);
+    puts("");
     if (step)
-        printf("%s%s, %dx%d: the plan says %.3g s a step, measured %.3g s: ratio %.2f\n", prefix,
+        printf("%s, %dx%d: the profile says %.3g s a step, measured %.3g s: ratio %.2f\n",
                step->model, step->width, step->height, step->planned_seconds, step->measured.median,
                step->planned_seconds / step->measured.median);
 }
 
 static json_t *rates_json(const dfx_bench_machine *m) {
-    char disk_note[DFX_BENCH_NOTE_BYTES];
     row rows[N_ROWS];
     json_t *rates = json_object();
-    note_disk(&m->disk, disk_note);
-    list_rows(m, disk_note, rows);
-    for (int i = 0; rates && i < N_ROWS; i++)
-        if (json_object_set_new(rates, rows[i].name,
-                                json_pack("{s:f, s:o, s:s}", "median", rows[i].sample->median,
-                                          "values", dfx_bench_sample_json(rows[i].sample), "with",
-                                          rows[i].note)) != 0) {
+    list_rows(m, rows);
+    for (int i = 0; rates && i < N_ROWS; i++) {
+        json_t *values = rows[i].sample ? dfx_bench_sample_json(rows[i].sample) : json_null();
+        if (json_object_set_new(
+                rates, rows[i].name,
+                json_pack("{s:f, s:o}", "value", rows[i].value, "values", values)) != 0) {
             json_decref(rates);
             return NULL;
         }
+    }
     return rates;
+}
+
+static json_t *blocks_json(const dfx_bench_blocks *b, const dfx_profile *profile) {
+    double foretold = dfx_bench_foretold(&b->program, profile, DFX_BENCH_PARTS);
+    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:o, s:f, s:f}", "format", dfx_q_name(b->format),
+                     "width", (json_int_t)b->size.n_heads * 128, "text_tokens",
+                     (json_int_t)b->size.n_text, "image_tokens", (json_int_t)b->size.n_image,
+                     "median_seconds", b->whole.median, "values", dfx_bench_sample_json(&b->whole),
+                     "profile_seconds", foretold, "ratio", foretold / b->whole.median);
+}
+
+static json_t *flux_steps_json(const dfx_bench_machine *m) {
+    json_t *all = json_object();
+    for (int i = 0; all && i < m->device.n_formats; i++)
+        if (json_object_set_new(all, dfx_q_name(dfx_bench_formats[i]),
+                                json_real(m->flux_step_s[i])) != 0) {
+            json_decref(all);
+            return NULL;
+        }
+    return all;
+}
+
+static json_t *all_blocks_json(const dfx_bench_machine *m) {
+    json_t *all = json_array();
+    for (int i = 0; all && i < 2 * m->device.n_formats; i++) {
+        const dfx_bench_blocks *b = i % 2 ? &m->device.small[i / 2] : &m->device.large[i / 2];
+        if (json_array_append_new(all, blocks_json(b, &m->profile)) != 0) {
+            json_decref(all);
+            return NULL;
+        }
+    }
+    return all;
 }
 
 static json_t *step_json(const dfx_bench_step *step) {
@@ -129,17 +189,19 @@ static json_t *step_json(const dfx_bench_step *step) {
 
 void dfx_bench_print_machine_json(const dfx_bench_machine *m, const dfx_bench_step *step) {
     const dfx_profile *p = &m->profile;
-    dump(json_pack("{s:s, s:i, s:o, s:i, s:I, s:I, s:o}", "name", p->name, "runs",
-                   (int)m->disk.rate.n, "rates", rates_json(m), "disk_queue_depth",
-                   (int)p->disk_queue_depth, "device_bytes", (json_int_t)p->device_bytes,
-                   "host_bytes", (json_int_t)p->host_bytes, "check", step_json(step)));
+    dfx_bench_print_json(
+        json_pack("{s:s, s:o, s:i, s:o, s:o, s:o, s:i, s:I, s:I, s:I, s:o}", "name", p->name,
+                  "device", dfx_bench_device_json(&m->facts), "runs", (int)m->disk.rate.n, "rates",
+                  rates_json(m), "blocks", all_blocks_json(m), "flux_step_seconds",
+                  flux_steps_json(m), "disk_queue_depth", (int)p->disk_queue_depth, "device_bytes",
+                  (json_int_t)p->device_bytes, "context_bytes", (json_int_t)p->context_bytes,
+                  "host_bytes", (json_int_t)p->host_bytes, "check", step_json(step)));
 }
 
 dfx_status dfx_bench_write_profile(const dfx_profile *profile, const dfx_sink *sink,
                                    dfx_file_writer *writer) {
     char head[128], *text = NULL;
-    snprintf(head, sizeof(head), "# This machine's processor, measured by dfx-edge %s.\n",
-             dfx_version());
+    snprintf(head, sizeof(head), "# This machine, measured by dfx-edge %s.\n", dfx_version());
     dfx_status status = dfx_profile_print(profile, sink, &text);
     if (status == DFX_OK)
         status = dfx_file_write(writer, sink, head, strlen(head));

@@ -7,12 +7,18 @@
 #include "tools/bench_machine.h"
 #include "tools/bench_step.h"
 
+/* Takes the reference; nothing is printed for NULL, which is out of memory. */
+void dfx_bench_print_json(json_t *json);
+
+/* A line that says what was measured on, with what. */
+void dfx_bench_print_device(const dfx_device_facts *facts);
+json_t *dfx_bench_device_json(const dfx_device_facts *facts); /* a new reference, or NULL */
+
 void dfx_bench_print_io(const char *path, const dfx_bench_io *result);
 void dfx_bench_print_io_json(const char *path, const dfx_bench_io *result);
 
-/* A line a rate, behind `prefix`: "# " where it stands in a profile. step NULL: it could not be checked. */
-void dfx_bench_print_machine(const dfx_bench_machine *machine, const dfx_bench_step *step,
-                             const char *prefix);
+/* Rates, blocks beside what the profile says of them, and a picture. step NULL: it could not be checked. */
+void dfx_bench_print_machine(const dfx_bench_machine *machine, const dfx_bench_step *step);
 void dfx_bench_print_machine_json(const dfx_bench_machine *machine, const dfx_bench_step *step);
 
 /* The profile into a file that was begun, which is committed. Errors: DFX_E_IO, DFX_E_NOFIT; nothing is left then. */

@@ -7,8 +7,8 @@
 
 enum { DFX_BENCH_RUNS_MAX = 99 };
 
-/* What a run of `bench machine` takes, where one round of the work takes less. */
-static const double DFX_BENCH_RUN_SECONDS = 0.2;
+/* What a stretch of `bench machine` and `bench ops` takes, where one round of the work takes less. */
+static const double DFX_BENCH_RUN_SECONDS = 0.12;
 
 typedef struct dfx_bench_sample {
     double values[DFX_BENCH_RUNS_MAX];

@@ -1,11 +1,11 @@
-/* See bench_step.h. The model is packed into the cache when it is not there yet; the plan is made from the same file. */
+/* See bench_step.h. The model is packed into the cache when it is not there yet. Everything of it stays on the device, so
+ * that a step is computing alone. */
 #include "tools/bench_step.h"
 
 #include <stdio.h>
 
-#include "models/parts.h"
-#include "models/picture_plan.h"
-#include "offload/packed.h"
+#include "models/model.h"
+#include "tools/bench_fit.h"
 #include "tools/find_model.h"
 
 enum { N_STEPS = 9 };
@@ -51,46 +51,10 @@ static dfx_status measure(dfx_model *model, const dfx_model_info *info,
     return DFX_OK;
 }
 
-static dfx_status plan(const dfx_packed *packed, const dfx_profile *profile, dfx_backend *be,
-                       const dfx_sink *sink, double *seconds) {
-    dfx_build_env env[DFX_N_COMPONENTS];
-    dfx_bundle bundle = dfx_packed_bundle(packed);
-    dfx_parts parts;
-    dfx_picture_plan picture;
-    for (int i = 0; i < DFX_N_COMPONENTS; i++)
-        env[i] =
-            (dfx_build_env){.tensors = dfx_packed_tensors(packed, dfx_component_places[i].folder),
-                            .weight_only = dfx_packed_quant(packed) == DFX_Q_INT8WO,
-                            .act_dtype = be->act_dtype,
-                            .sink = sink};
-    DFX_TRY(dfx_parts_load(&bundle, sink, &parts));
-    dfx_picture_question question = {.configs = &parts.configs,
-                                     .env = env,
-                                     .shape = parts.defaults.shape,
-                                     .backend = be,
-                                     .profile = profile};
-    question.shape.n_steps = N_STEPS;
-    dfx_status status = dfx_picture_plan_make(&question, sink, &picture);
-    if (status == DFX_OK) {
-        *seconds = picture.plan.step_seconds;
-        dfx_picture_plan_fini(&picture);
-    }
-    dfx_parts_fini(&parts);
-    return status;
-}
-
-static dfx_status plan_file(const char *path, const dfx_profile *profile, int n_threads,
-                            const dfx_sink *sink, double *seconds) {
-    dfx_packed *packed;
-    dfx_backend *be = NULL;
-    DFX_TRY(dfx_packed_open(path, sink, &packed));
-    dfx_status status = dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = n_threads}, sink, &be);
-    if (status == DFX_OK) {
-        status = plan(packed, profile, be, sink, seconds);
-        be->vt->close(be);
-    }
-    dfx_packed_close(packed);
-    return status;
+/* What the profile says of the ops that were run. */
+static double plan_seconds(const dfx_model *m, const dfx_profile *profile) {
+    const dfx_program *step = &m->session.programs[DFX_PROGRAM_STEP];
+    return dfx_bench_foretold(step, profile, DFX_BENCH_PARTS);
 }
 
 dfx_status dfx_bench_step_run(const dfx_profile *profile, int n_threads,
@@ -110,7 +74,7 @@ dfx_status dfx_bench_step_run(const dfx_profile *profile, int n_threads,
     dfx_model_describe(model, &info);
     dfx_status status = measure(model, &info, cancelled, out);
     if (status == DFX_OK)
-        status = plan_file(info.path, profile, n_threads, &console->sink, &out->planned_seconds);
+        out->planned_seconds = plan_seconds(model, profile);
     dfx_model_close(model);
     return status;
 }

@@ -14,7 +14,8 @@ typedef struct dfx_bench_step {
         measured; /* seconds; of every step but the first, which may wait for weights */
 } dfx_bench_step;
 
-/* The model is the one that generate takes without --model. Errors: those of finding, opening, planning and running it. */
+/* On the processor. (A GPU has launched such small ops before it has done them; it is no measure of its rates.) The model is
+ * the one that generate takes without --model. Errors: those of finding, opening, planning and running it. */
 dfx_status dfx_bench_step_run(const dfx_profile *profile, int n_threads,
                               bool (*cancelled)(void *user), dfx_console *console,
                               dfx_bench_step *out);

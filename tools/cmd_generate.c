@@ -37,6 +37,7 @@ enum {
     OPT_RAM_BUDGET,
     OPT_OFFLOAD,
     OPT_QUANT,
+    OPT_PROFILE,
     OPT_VERIFY,
     OPT_JSON,
     OPT_NO_METADATA,
@@ -66,6 +67,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_RAM_BUDGET] = {"ram-budget", 0, "a size such as 16G"},
     [OPT_OFFLOAD] = {"offload", 0, "auto, ram, nvme or none"},
     [OPT_QUANT] = {"quant", 0, "auto, bf16, int8, int8wo or fp8"},
+    [OPT_PROFILE] = {"profile", 0, "a machine profile"},
     [OPT_VERIFY] = {"verify", 0, "first or always"},
     [OPT_JSON] = {"json", 0, NULL},
     [OPT_NO_METADATA] = {"no-metadata", 0, NULL},
@@ -222,6 +224,7 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
     status = dfx_output_check(&settings->output, console, settings->seed, settings->n_pictures);
     if (status != DFX_OK)
         return status;
+    settings->open.profile = args->value[OPT_PROFILE];
     settings->open.model_path = args->value[OPT_MODEL];
     if (!dfx_args_given(args, OPT_MODEL)) {
         status = dfx_bundled_find(console, settings->model_path);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "models/architecture.h"
+#include "models/machine.h"
 #include "models/parts.h"
 #include "models/picture_plan.h"
 #include "offload/packed.h"
@@ -58,7 +59,7 @@ static const dfx_args_option options[N_OPTIONS] = {
 
 /* The command line, understood. 0 leaves the choice to the model or the profile. */
 typedef struct plan_settings {
-    const char *model_path, *like, *profile;
+    const char *model_path, *like, *profile; /* profile NULL: of this machine's device */
     int width, height, steps, text_length, n_threads;
     int quant; /* index into QUANTS; -1: not given */
     bool json;
@@ -96,7 +97,9 @@ static bool read_values(dfx_args *args, plan_settings *to) {
         dfx_args_bytes(args, OPT_RAM_BUDGET, &to->ram_budget_bytes);
     to->offload = (dfx_offload)offload;
     to->act_dtype = device ? DFX_DTYPE_F32 : DFX_DTYPE_BF16;
-    to->profile = dfx_args_given(args, OPT_GPU) ? args->value[OPT_GPU] : device ? "cpu" : "rtx4090";
+    to->profile = dfx_args_given(args, OPT_GPU)      ? args->value[OPT_GPU]
+                  : dfx_args_given(args, OPT_DEVICE) ? NULL
+                                                     : "rtx4090";
     to->json = dfx_args_given(args, OPT_JSON);
     to->model_path = args->value[OPT_MODEL];
     to->like = dfx_args_given(args, OPT_LIKE) ? dfx_architecture_names()[like] : NULL;
@@ -249,6 +252,31 @@ static dfx_status print_text(const dfx_picture_question *q, const plan_subject *
     return dfx_output_flush(console);
 }
 
+#ifdef DFX_HAVE_CUDA
+/* Of this machine's GPU, which is opened for a moment, to be asked what it is. */
+static dfx_status gpu_profile(const dfx_sink *sink, dfx_profile *out) {
+    dfx_backend *gpu;
+    DFX_TRY(dfx_cuda_backend_open(&(dfx_cuda_options){.device = 0}, sink, &gpu));
+    dfx_status status = dfx_machine_profile(gpu, sink, out);
+    gpu->vt->close(gpu);
+    return status;
+}
+#else
+static dfx_status gpu_profile(const dfx_sink *sink, dfx_profile *out) {
+    return dfx_fail(sink, DFX_E_DEVICE,
+                    "--device cuda: this dfx-edge was built without its CUDA part and cannot ask "
+                    "this machine's GPU what it is; name one with --gpu");
+}
+#endif
+
+/* `backend`: the processor, where the plan is for it. */
+static dfx_status load_profile(const plan_settings *s, const dfx_backend *backend,
+                               const dfx_sink *sink, dfx_profile *out) {
+    if (s->profile)
+        return dfx_profile_load(s->profile, sink, out);
+    return backend ? dfx_machine_profile(backend, sink, out) : gpu_profile(sink, out);
+}
+
 static dfx_status plan(const plan_settings *s, const plan_subject *subject, dfx_console *console) {
     dfx_profile profile;
     dfx_picture_plan picture;
@@ -256,16 +284,15 @@ static dfx_status plan(const plan_settings *s, const plan_subject *subject, dfx_
         return dfx_console_fail(console, DFX_E_USAGE,
                                 "--text-length %d: wanted at most %d for this model",
                                 s->text_length, subject->defaults.max_text_length);
-    dfx_status status = dfx_profile_load(s->profile, &console->sink, &profile);
-    if (status != DFX_OK)
-        return status;
+    dfx_status status = DFX_OK;
     dfx_picture_question question = question_of(s, subject, &profile);
     if (s->act_dtype == DFX_DTYPE_F32)
         status = dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = s->n_threads}, &console->sink,
                                       &question.backend);
-    if (status != DFX_OK)
-        return status;
-    status = dfx_picture_plan_make(&question, &console->sink, &picture);
+    if (status == DFX_OK)
+        status = load_profile(s, question.backend, &console->sink, &profile);
+    if (status == DFX_OK)
+        status = dfx_picture_plan_make(&question, &console->sink, &picture);
     if (question.backend)
         question.backend->vt->close(question.backend);
     if (status != DFX_OK)

@@ -224,6 +224,7 @@ static void cpu_set_cancel(dfx_backend *be, bool (*cancelled)(void *user), void 
 
 static const dfx_backend_vtable cpu_vtable = {
     .close = cpu_close,
+    .describe = dfx_cpu_describe,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .upload = cpu_copy_in,

@@ -50,6 +50,9 @@ typedef struct dfx_cpu {
     dfx_cpu_scratch_need wanted; /* by what was prepared */
 } dfx_cpu;
 
+/* cpu_describe.c */
+void dfx_cpu_describe(const dfx_backend *be, dfx_device_facts *out);
+
 void *dfx_cpu_worker_scratch(const dfx_cpu *cpu, int worker); /* 64-byte aligned */
 void *dfx_cpu_shared_scratch(const dfx_cpu *cpu);
 

@@ -274,6 +274,7 @@ dfx_status dfx_cuda_free_bytes(dfx_backend *be, uint64_t *bytes) {
 
 static const dfx_backend_vtable cuda_vtable = {
     .close = cuda_close,
+    .describe = dfx_cuda_describe,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .upload = cuda_upload,

@@ -49,6 +49,9 @@ dfx_status dfx_cuda_use(const dfx_cuda *cuda);
 /* DFX_E_DEVICE with op, file and CUDA's words unless `error` is cudaSuccess. */
 dfx_status dfx_cuda_check(const dfx_cuda *cuda, cudaError_t error, const char *what);
 
+/* cuda_describe.c */
+void dfx_cuda_describe(const dfx_backend *be, dfx_device_facts *out);
+
 /* Bytes of workspace that an op wants, and the op. Files: cuda_linear.c + cuda_quant.cu + cuda_epilogue.cu, */
 size_t dfx_cuda_linear_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_linear_prepare(dfx_cuda *cuda,

@@ -1,0 +1,103 @@
+#include "tools/bench_image_print.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/bench_print.h"
+#include "tools/report.h"
+
+static bool same_pictures(const dfx_bench_image *b) {
+    const dfx_bench_image_row *first = NULL;
+    for (int i = 0; i < b->n_rows; i++) {
+        if (!b->rows[i].fits)
+            continue;
+        if (first && first->picture != b->rows[i].picture)
+            return false;
+        first = &b->rows[i];
+    }
+    return true;
+}
+
+static void print_row(const dfx_bench_image_row *r) {
+    char budget[DFX_REPORT_TEXT_BYTES], peak[DFX_REPORT_TEXT_BYTES], read[DFX_REPORT_TEXT_BYTES],
+        copied[DFX_REPORT_TEXT_BYTES];
+    dfx_report_bytes(r->budget_bytes, budget);
+    if (!r->fits) {
+        printf("%10s  does not fit\n", budget);
+        return;
+    }
+    printf("%10s %10s %9.3f %9.3f %9.3f %9.3f %9.4f %9.4f %6.3f %8.3f %10s %10s\n", budget,
+           dfx_report_bytes(r->peak_device_bytes, peak), r->cold_seconds, r->seconds.median,
+           r->seconds.least, r->seconds.most, r->step_seconds.median, r->planned_step_seconds,
+           r->planned_step_seconds / r->step_seconds.median, r->wait_seconds,
+           dfx_report_bytes(r->read_bytes, read), dfx_report_bytes(r->copied_bytes, copied));
+}
+
+void dfx_bench_image_table(const dfx_bench_image *b) {
+    dfx_bench_print_device(&b->facts);
+    printf("%s, %s, %dx%d, %d step%s, %d text tokens; profile %s\n\n", b->model, b->quant, b->width,
+           b->height, b->steps, b->steps == 1 ? "" : "s", b->text_length, b->profile);
+    puts("                           seconds of a picture              of a step\n"
+         "    budget       peak      cold    median     least      most  measured   planned  ratio "
+         "    wait       read     copied");
+    for (int i = 0; i < b->n_rows; i++)
+        print_row(&b->rows[i]);
+    printf("\n%s\n", same_pictures(b) ? "the picture is the same at every budget"
+                                      : "THE PICTURE IS NOT THE SAME AT EVERY BUDGET");
+}
+
+/* ---- JSON */
+
+static json_t *row_json(const dfx_bench_image_row *r) {
+    char picture[24];
+    snprintf(picture, sizeof(picture), "%016" PRIx64, r->picture);
+    if (!r->fits)
+        return json_pack("{s:I, s:b}", "budget_bytes", (json_int_t)r->budget_bytes, "fits", 0);
+    return json_pack(
+        "{s:I, s:b, s:f, s:o, s:f, s:o, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:I, s:s}",
+        "budget_bytes", (json_int_t)r->budget_bytes, "fits", 1, "cold_seconds", r->cold_seconds,
+        "seconds", dfx_bench_sample_json(&r->seconds), "median_seconds", r->seconds.median,
+        "step_seconds", dfx_bench_sample_json(&r->step_seconds), "median_step_seconds",
+        r->step_seconds.median, "planned_step_seconds", r->planned_step_seconds, "planned_seconds",
+        r->planned_seconds, "floor_seconds", r->floor_seconds, "wait_seconds", r->wait_seconds,
+        "peak_device_bytes", (json_int_t)r->peak_device_bytes, "read_bytes",
+        (json_int_t)r->read_bytes, "copied_bytes", (json_int_t)r->copied_bytes, "picture", picture);
+}
+
+json_t *dfx_bench_image_json(const dfx_bench_image *b) {
+    json_t *rows = json_array();
+    for (int i = 0; rows && i < b->n_rows; i++)
+        if (json_array_append_new(rows, row_json(&b->rows[i])) != 0) {
+            json_decref(rows);
+            return NULL;
+        }
+    return json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:o}", "device",
+                     dfx_bench_device_json(&b->facts), "model", b->model, "quant", b->quant,
+                     "profile", b->profile, "width", b->width, "height", b->height, "steps",
+                     b->steps, "text_length", b->text_length, "rows", rows);
+}
+
+/* ---- CSV */
+
+void dfx_bench_image_csv(const dfx_bench_image *b, dfx_bench_text *t) {
+    dfx_bench_text_add(t, "budget_bytes,fits,peak_device_bytes,cold_seconds,median_seconds,"
+                          "least_seconds,most_seconds,step_seconds,planned_step_seconds,"
+                          "planned_seconds,floor_seconds,wait_seconds,read_bytes,copied_bytes,"
+                          "picture\n");
+    for (int i = 0; i < b->n_rows; i++) {
+        const dfx_bench_image_row *r = &b->rows[i];
+        if (!r->fits) {
+            dfx_bench_text_add(t, "%" PRIu64 ",no,,,,,,,,,,,,,\n", r->budget_bytes);
+            continue;
+        }
+        dfx_bench_text_add(t,
+                           "%" PRIu64 ",yes,%" PRIu64 ",%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,%.6f,"
+                           "%.6f,%" PRIu64 ",%" PRIu64 ",%016" PRIx64 "\n",
+                           r->budget_bytes, r->peak_device_bytes, r->cold_seconds,
+                           r->seconds.median, r->seconds.least, r->seconds.most,
+                           r->step_seconds.median, r->planned_step_seconds, r->planned_seconds,
+                           r->floor_seconds, r->wait_seconds, r->read_bytes, r->copied_bytes,
+                           r->picture);
+    }
+}

@@ -14,7 +14,7 @@
 
 /* ---- LINEAR */
 
-enum { B = 1, GATE = 2, R = 4, IN_PLACE = 8, WIDE_X = 16, WIDE_Y = 32 };
+enum { B = 1, GATE = 2, R = 4, IN_PLACE = 8, WIDE_X = 16, WIDE_Y = 32, CODES = 64 };
 
 typedef struct linear_case {
     int m, n, k;
@@ -78,6 +78,18 @@ static const linear_case quant_cases[] = {
     {64, 320, 128, 0, 0},
     {33, 100, 72, B | GATE | R | WIDE_X | WIDE_Y, DFX_ACT_SILU},
     {65, 3, 19, B, 0},
+    /* x is codes already */
+    {4608, 3072, 3072, CODES | B, 0},
+    {4608, 12288, 3072, CODES | B | WIDE_Y, DFX_ACT_GELU_TANH},
+    {4096, 12288, 3072, CODES | B, DFX_ACT_GELU_TANH},
+    {4608, 3072, 15360, CODES | B | GATE | R | IN_PLACE, 0},
+    {512, 3072, 12288, CODES | B | GATE | R | IN_PLACE, 0},
+    {1617, 3072, 3072, CODES | B | GATE | R, 0},
+    {333, 256, 1280, CODES | B | R | WIDE_Y, DFX_ACT_SILU},
+    {64, 320, 128, CODES, 0},
+    {33, 104, 72, CODES | B | GATE | R | WIDE_Y, DFX_ACT_SILU},
+    {1, 18432, 3072, CODES | B, 0},
+    {130, 3, 19, CODES | B, 0},
 };
 
 typedef struct weight_format {
@@ -116,7 +128,13 @@ static void linear_operands(pair *p, const linear_case *c, const weight_format *
         scale = w_range / (f->dtype == DFX_DTYPE_I8 ? 127 : 448);
         w_range = 448;
     }
-    pair_act(p, DFX_LINEAR_X, c->m, c->k, wide(c->k, c->parts & WIDE_X), x_range);
+    if (c->parts & CODES) {
+        float x_scale = x_range / (f->dtype == DFX_DTYPE_I8 ? 127 : 448);
+        pair_weight(p, DFX_LINEAR_X, f->dtype, c->m, c->k, 448);
+        pair_f32(p, DFX_LINEAR_X_SCALE, 1, c->m, 0.5f * x_scale, 1.5f * x_scale);
+    } else {
+        pair_act(p, DFX_LINEAR_X, c->m, c->k, wide(c->k, c->parts & WIDE_X), x_range);
+    }
     pair_weight(p, DFX_LINEAR_W, f->dtype, c->n, c->k, w_range);
     if (f->scaled)
         pair_f32(p, DFX_LINEAR_SCALE, 1, c->n, 0.5f * scale, 1.5f * scale);
@@ -135,8 +153,11 @@ static void linear_operands(pair *p, const linear_case *c, const weight_format *
 
 static void check_linear(pair *p, const linear_case *c, const weight_format *f) {
     static const char *const acts[] = {"", " silu", " gelu", " quick gelu"};
-    if (!pair_begin(p, DFX_OP_LINEAR, "%s [%d, %d] K %d%s%s%s%s%s%s", f->name, c->m, c->n, c->k,
-                    acts[c->act], c->parts & B ? " +b" : "", c->parts & GATE ? " gate" : "",
+    if (f->weight_only && c->parts & CODES)
+        return;
+    if (!pair_begin(p, DFX_OP_LINEAR, "%s%s [%d, %d] K %d%s%s%s%s%s%s", f->name,
+                    c->parts & CODES ? " codes" : "", c->m, c->n, c->k, acts[c->act],
+                    c->parts & B ? " +b" : "", c->parts & GATE ? " gate" : "",
                     c->parts & IN_PLACE ? " +y"
                     : c->parts & R      ? " +r"
                                         : "",

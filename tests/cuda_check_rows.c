@@ -41,6 +41,36 @@ static void check_layernorm(pair *p) {
     }
 }
 
+static const struct codes_case {
+    int rows, cols;
+} codes_cases[] = {{4608, 3072}, {512, 12288}, {1617, 3072}, {4608, 15360},
+                   {77, 768},    {3, 72},      {1, 8},       {5, 99}};
+
+static void check_codes(pair *p) {
+    static const dfx_dtype dtypes[] = {DFX_DTYPE_I8, DFX_DTYPE_F8_E4M3};
+    for (size_t i = 0; i < 2 * DFX_COUNT(codes_cases); i++) {
+        const struct codes_case *c = &codes_cases[i / 2];
+        dfx_dtype dtype = dtypes[i % 2];
+        int64_t ld = (int64_t)dfx_align_up((size_t)c->cols, 8);
+        if (pair_begin(p, DFX_OP_QUANTIZE, "%s [%d, %d]", dfx_dtype_name(dtype), c->rows,
+                       c->cols)) {
+            pair_act(p, DFX_QUANTIZE_X, c->rows, c->cols, ld, 3);
+            pair_out_codes(p, dtype, c->rows, c->cols, DFX_QUANTIZE_Y_SCALE);
+            p->params = (dfx_op_params){0};
+            pair_end_codes(p, 0, DFX_QUANTIZE_Y_SCALE);
+        }
+        if (pair_begin(p, DFX_OP_LAYERNORM, "to %s [%d, %d]", dfx_dtype_name(dtype), c->rows,
+                       c->cols)) {
+            pair_act(p, DFX_NORM_X, c->rows, c->cols, ld, 3);
+            pair_act(p, DFX_NORM_SCALE, 1, c->cols, ld, 1);
+            pair_act(p, DFX_NORM_SHIFT, 1, c->cols, ld, 1);
+            pair_out_codes(p, dtype, c->rows, c->cols, DFX_NORM_Y_SCALE);
+            p->params = (dfx_op_params){.eps = 1e-6f};
+            pair_end_codes(p, 1, DFX_NORM_Y_SCALE);
+        }
+    }
+}
+
 static void check_rmsnorm(pair *p) {
     static const int shapes[][2] = {{512, 4096}, {77, 4096}, {64, 128}, {3, 100}, {1, 10240}};
     for (size_t i = 0; i < DFX_COUNT(shapes); i++) {
@@ -209,6 +239,7 @@ static void check_packing(pair *p) {
 
 void check_rows(pair *p) {
     check_layernorm(p);
+    check_codes(p);
     check_rmsnorm(p);
     check_qknorm_rope(p);
     check_act(p);

@@ -139,6 +139,14 @@ void pair_weight(pair *p, int slot, dfx_dtype dtype, int64_t rows, int64_t cols,
     free(values);
 }
 
+void pair_out_codes(pair *p, dfx_dtype dtype, int64_t rows, int64_t cols, int scale_slot) {
+    uint8_t *host = host_of(p, (size_t)(rows * cols));
+    memset(host, 0x7f, (size_t)(rows * cols));
+    put(p, 0, (dfx_mat){.rows = rows, .cols = cols, .ld = cols, .dtype = dtype}, dtype, host);
+    free(host);
+    pair_f32(p, scale_slot, 1, rows, NAN, NAN);
+}
+
 static void finish(pair *p) {
     for (int slot = 0; slot < DFX_OP_SLOTS; slot++) {
         if (p->cpu_mem[slot].ptr)
@@ -322,6 +330,38 @@ void pair_end_ulp(pair *p) {
     free(got);
     verdict(p, d.ulps <= 1 && isfinite(d.error) && isfinite(rms) && !d.n_off_limit && !d.n_gaps,
             why);
+}
+
+/* Codes in the order of their values. */
+static int place_of_code(dfx_dtype dtype, uint8_t code) {
+    if (dtype == DFX_DTYPE_I8)
+        return (int8_t)code;
+    return code & 0x80 ? -(code & 0x7f) : code;
+}
+
+void pair_end_codes(pair *p, int most_steps, int scale_slot) {
+    uint8_t *got = run_both(p);
+    const dfx_mat *want = &p->on_cpu.m[0], *scales = &p->on_cpu.m[scale_slot];
+    float *got_scales = host_of(p, bytes_of(scales));
+    must(p->cuda->vt->download(p->cuda, got_scales, p->on_cuda.m[scale_slot].ptr, bytes_of(scales)),
+         p->name);
+    int64_t n = want->rows * want->cols, n_other = 0, n_far = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int off = abs(place_of_code(want->dtype, got[i]) -
+                      place_of_code(want->dtype, ((const uint8_t *)want->ptr)[i]));
+        n_other += off > 0;
+        n_far += off > most_steps;
+    }
+    for (int64_t t = 0; t < scales->cols; t++) {
+        float s = ((const float *)scales->ptr)[t];
+        n_far += !(fabsf(got_scales[t] - s) <= (most_steps ? 1e-5f * s : 0));
+    }
+    char why[PAIR_TEXT];
+    snprintf(why, sizeof(why), "%lld of %lld codes differ, %lld values too far", (long long)n_other,
+             (long long)n, (long long)n_far);
+    free(got);
+    free(got_scales);
+    verdict(p, n_far == 0 && n_other <= n / 50, why);
 }
 
 void pair_end_rows(pair *p, const int *n_rows, int n) {

@@ -53,10 +53,15 @@ void pair_out(pair *p, int64_t rows, int64_t cols, int64_t ld);
 void pair_out_is(pair *p, int slot);
 void pair_out_in(pair *p, int slot, int64_t cols);
 
+/* Codes and the scales of their rows, for pair_end_codes. */
+void pair_out_codes(pair *p, dfx_dtype dtype, int64_t rows, int64_t cols, int scale_slot);
+
 /* Run on both sides, compare, print a line, time when that is wanted. Gives the operands back. */
 void pair_end(pair *p, double tolerance);
 /* The same; every value within one unit in the last place of BF16 of the CPU's. */
 void pair_end_ulp(pair *p);
+/* Every code within so many steps of the CPU's (0: the same bytes), scales within 1e-5 (0: the same). */
+void pair_end_codes(pair *p, int most_steps, int scale_slot);
 /* CUDA alone: the first rows of the output are the same bits however many rows there are, up to those of the operands. */
 void pair_end_rows(pair *p, const int *n_rows, int n);
 

@@ -39,6 +39,7 @@ typedef struct dfx_open_options {
     /* A packed model, or a diffusers folder, which is packed once into the cache. */
     const char *model_path;
     dfx_device_choice device; /* AUTO: the best that this build and machine have */
+    int device_index;         /* of CUDA, from 0 as the driver lists them; 0 beside AUTO and CPU */
     int n_threads;            /* 0: one for each usable core */
     /* Bounds what the device holds: weights, activations, state and workspace; on a GPU all that the driver counts for this
      * process, with context and libraries. 0: what the device has. */
@@ -61,7 +62,7 @@ typedef struct dfx_open_options {
 
 /* Reads configurations, tokenizers and tensor tables and checks them against each other: every tensor that is wanted is
  * there and has the right shape. Reads no weights yet.
- * Errors: DFX_E_IO, DFX_E_FORMAT (not a model that we run), DFX_E_DEVICE, DFX_E_NOFIT. */
+ * Errors: DFX_E_USAGE, DFX_E_IO, DFX_E_FORMAT (not a model that we run), DFX_E_DEVICE, DFX_E_NOFIT. */
 dfx_status dfx_model_open(const dfx_open_options *options, dfx_model **out);
 void dfx_model_close(dfx_model *model); /* NULL is fine */
 

@@ -41,7 +41,7 @@ static const uint64_t MARGIN_BYTES = 512 << 20;
 static dfx_status open_cuda(dfx_model *m, const dfx_open_options *o, const dfx_sink *sink,
                             uint64_t *device_bytes) {
     uint64_t free_bytes;
-    dfx_cuda_options options = {.device = 0, .budget_bytes = o->vram_budget_bytes};
+    dfx_cuda_options options = {.device = o->device_index, .budget_bytes = o->vram_budget_bytes};
     DFX_TRY(dfx_cuda_backend_open(&options, sink, &m->backend));
     m->backend->sink = &m->sink;
     DFX_TRY(dfx_cuda_free_bytes(m->backend, &free_bytes));
@@ -84,6 +84,10 @@ static dfx_status open_device(dfx_model *m, const dfx_open_options *o, uint64_t 
 
 static dfx_status open_backend(dfx_model *m, const dfx_open_options *o) {
     uint64_t device_bytes = 0;
+    if (o->device != DFX_DEVICE_CUDA && o->device_index != 0)
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "device index: wanted 0, found %d; only devices of CUDA are counted",
+                        o->device_index);
     DFX_TRY(open_device(m, o, &device_bytes));
     dfx_budget_init(&m->budget, o->vram_budget_bytes ? o->vram_budget_bytes : device_bytes);
     m->ram_budget_bytes = o->ram_budget_bytes ? o->ram_budget_bytes : machine_bytes();

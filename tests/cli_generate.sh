@@ -73,7 +73,9 @@ refused "last seed of a batch" "--seed 18446744073709551615 -n 2" --seed
 for value in 0 -1 1e99 12 4X 1023K; do refused "budget $value" "--vram-budget $value" --vram-budget 12G 12GB; done
 for value in 0 257 -1; do refused "threads $value" "--threads $value" --threads "from 1 to 256"; done
 for value in 0 1001; do refused "count $value" "-n $value" --count "from 1 to 1000"; done
-refused "device" "--device gpu" --device "auto, cpu, cuda"
+for value in gpu cuda:x cuda: cuda:-1 cuda:64 cpu:0 auto:1 CUDA; do
+    refused "device $value" "--device $value" --device "auto, cpu, cuda, or cuda:N with N from 0 to 63"
+done
 refused "text length" "--text-length 0" --text-length
 
 # Options and prompts on the command line (J08).

@@ -16,7 +16,13 @@
 #include "tools/report.h"
 #include "tools/signals.h"
 
-enum { COUNT_MAX = 1000, THREADS_MAX = 256, TEXT_LENGTH_MAX = 65536, GUIDANCE_MAX = 1000 };
+enum {
+    COUNT_MAX = 1000,
+    THREADS_MAX = 256,
+    TEXT_LENGTH_MAX = 65536,
+    GUIDANCE_MAX = 1000,
+    DEVICE_MAX = 63
+};
 
 enum {
     OPT_MODEL,
@@ -60,7 +66,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_TEXT_LENGTH] = {"text-length", 0, "a number of tokens"},
     [OPT_SEED] = {"seed", 0, "a number"},
     [OPT_COUNT] = {"count", 'n', "a number"},
-    [OPT_DEVICE] = {"device", 0, "auto, cpu or cuda"},
+    [OPT_DEVICE] = {"device", 0, "auto, cpu, cuda or cuda:N"},
     [OPT_THREADS] = {"threads", 0, "a number"},
     [OPT_VRAM_BUDGET] = {"vram-budget", 0, "a size such as 12G"},
     [OPT_RAM_BUDGET] = {"ram-budget", 0, "a size such as 16G"},
@@ -131,7 +137,8 @@ static bool read_numbers(dfx_args *args, generate_settings *to) {
         dfx_args_int(args, OPT_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &to->text_length) &&
         dfx_args_seed(args, OPT_SEED, &to->has_seed, &to->seed) &&
         dfx_args_int(args, OPT_COUNT, 1, COUNT_MAX, &to->n_pictures) &&
-        dfx_args_choice(args, OPT_DEVICE, devices, &device) &&
+        dfx_args_choice_numbered(args, OPT_DEVICE, devices, DFX_DEVICE_CUDA, DEVICE_MAX, &device,
+                                 &to->open.device_index) &&
         dfx_args_int(args, OPT_THREADS, 1, THREADS_MAX, &to->open.n_threads) &&
         dfx_args_bytes(args, OPT_VRAM_BUDGET, &to->open.vram_budget_bytes) &&
         dfx_args_bytes(args, OPT_RAM_BUDGET, &to->open.ram_budget_bytes) &&

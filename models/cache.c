@@ -23,7 +23,7 @@ static dfx_status make_folder(const char *path, const dfx_sink *sink) {
         path, strerror(errno));
 }
 
-static dfx_status cache_folder(const dfx_sink *sink, char out[DFX_PATH_BYTES]) {
+dfx_status dfx_cache_folder(const dfx_sink *sink, char out[DFX_PATH_BYTES]) {
     char base[DFX_PATH_BYTES];
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (xdg && xdg[0] == '/')
@@ -31,9 +31,8 @@ static dfx_status cache_folder(const dfx_sink *sink, char out[DFX_PATH_BYTES]) {
     else if (home && home[0] == '/')
         DFX_TRY(dfx_path_join(sink, home, ".cache", base));
     else
-        return dfx_fail(
-            sink, DFX_E_IO,
-            "no place for the cache of packed models: neither XDG_CACHE_HOME nor HOME is set");
+        return dfx_fail(sink, DFX_E_IO,
+                        "no place for the cache: neither XDG_CACHE_HOME nor HOME is set");
     DFX_TRY(make_folder(base, sink));
     DFX_TRY(dfx_path_join(sink, base, "dfx-edge", out));
     return make_folder(out, sink);
@@ -129,7 +128,7 @@ dfx_status dfx_cache_path(const char *folder, dfx_qformat quant, const dfx_sink 
     DFX_TRY(hash_small_files(folder, sink, &hash));
     for (int i = 0; i < DFX_N_COMPONENTS; i++)
         DFX_TRY(hash_component(folder, dfx_component_places[i].folder, sink, &hash));
-    DFX_TRY(cache_folder(sink, dir));
+    DFX_TRY(dfx_cache_folder(sink, dir));
     folder_name(folder, short_name, sizeof(short_name));
     snprintf(name, sizeof(name), "%s-%s-%016" PRIx64 ".safetensors", short_name, dfx_q_name(quant),
              hash);

@@ -1,4 +1,4 @@
-/* Cache of packed models: a folder is packed once, and found again by what is in it.
+/* The cache folder, and in it packed models: a folder is packed once, and found again by what is in it.
  * Where: $XDG_CACHE_HOME/dfx-edge, else $HOME/.cache/dfx-edge. Names: <folder>-<quant>-<key>.safetensors; the key is a hash of
  * the small files, of every weight file's size, time, header and samples of its data, of the options and of this program's version. */
 #ifndef DFX_MODELS_CACHE_H
@@ -6,6 +6,9 @@
 
 #include "core/file.h"
 #include "quant/qformat.h"
+
+/* The folder, made when it is not there. Errors: DFX_E_IO (no home, not writable). */
+dfx_status dfx_cache_folder(const dfx_sink *sink, char out[DFX_PATH_BYTES]);
 
 /* The packed file for this folder and format, whether it is there or not; the cache folder is made.
  * Errors: DFX_E_IO (no home, not writable), DFX_E_FORMAT, those of reading the folder. */

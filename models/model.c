@@ -37,11 +37,22 @@ static dfx_status open_cpu(dfx_model *m, const dfx_open_options *o, uint64_t *de
 /* Of what is free without a budget: left to the display and to others. */
 static const uint64_t MARGIN_BYTES = 512 << 20;
 
+/* A device that is not there is no fault when nobody asked for it, nor is a cache that cannot be. */
+static void say_as_detail(void *user, dfx_level level, const char *text) {
+    const dfx_model *m = user;
+    dfx_debug(&m->sink, "%s", text);
+}
+
 /* Rates of the profile are of one card; the planner compares them with each other, and another card's compare alike. */
 static dfx_status open_cuda(dfx_model *m, const dfx_open_options *o, const dfx_sink *sink,
                             uint64_t *device_bytes) {
     uint64_t free_bytes;
-    dfx_cuda_options options = {.device = o->device_index, .budget_bytes = o->vram_budget_bytes};
+    char cache[DFX_PATH_BYTES];
+    dfx_sink quiet = {.say = say_as_detail, .user = m};
+    bool has_cache = dfx_cache_folder(&quiet, cache) == DFX_OK;
+    dfx_cuda_options options = {.device = o->device_index,
+                                .budget_bytes = o->vram_budget_bytes,
+                                .cache_folder = has_cache ? cache : NULL};
     DFX_TRY(dfx_cuda_backend_open(&options, sink, &m->backend));
     m->backend->sink = &m->sink;
     DFX_TRY(dfx_cuda_free_bytes(m->backend, &free_bytes));
@@ -50,12 +61,6 @@ static dfx_status open_cuda(dfx_model *m, const dfx_open_options *o, const dfx_s
     m->profile.device_bytes = free_bytes;
     *device_bytes = free_bytes > MARGIN_BYTES ? free_bytes - MARGIN_BYTES : free_bytes;
     return DFX_OK;
-}
-
-/* A device that is not there is no fault when nobody asked for it. */
-static void say_as_detail(void *user, dfx_level level, const char *text) {
-    const dfx_model *m = user;
-    dfx_debug(&m->sink, "%s", text);
 }
 
 static dfx_status open_device(dfx_model *m, const dfx_open_options *o, uint64_t *device_bytes) {

@@ -25,7 +25,8 @@ typedef struct dfx_cuda {
     int device, sm;   /* 90 is sm_90 */
     int n_multiprocessors;
     dfx_cuda_context context;
-    uint64_t budget_bytes; /* 0: no bound */
+    uint64_t budget_bytes;    /* 0: no bound */
+    const char *cache_folder; /* borrowed while opening; NULL: none */
     cudaStream_t compute, copy;
     cudaEvent_t
         marks[DFX_CUDA_MARKS]; /* owned; marks[visit % DFX_CUDA_MARKS], created when first used */

@@ -117,12 +117,29 @@ static double now_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* What a page is waited for, as things stand: a page that nobody reads yet has no place to be read to before others are
+ * copied. */
+static double *wait_seconds_of(dfx_feed *feed, uint32_t position) {
+    bool on_disk = position >= feed->n_read && (feed->n_jobs > 0 || !feed->copying);
+    return on_disk ? &feed->stats.disk_wait_seconds : &feed->stats.link_wait_seconds;
+}
+
+/* Until something changes. `until` NULL: however long it takes. */
+static void wait_change(dfx_feed *feed, uint32_t position, const struct timespec *until) {
+    double began = now_seconds(), *seconds = wait_seconds_of(feed, position);
+    if (until)
+        pthread_cond_timedwait(&feed->changed, &feed->lock, until);
+    else
+        pthread_cond_wait(&feed->changed, &feed->lock);
+    *seconds += now_seconds() - began;
+}
+
 /* Under the lock, which is given up while waiting and while `cancelled` is asked. */
 static dfx_status wait_placed(dfx_feed *feed, uint32_t position, bool (*cancelled)(void *user),
                               void *user) {
     while (feed->status == DFX_OK && position >= feed->n_placed) {
         if (!cancelled) {
-            pthread_cond_wait(&feed->changed, &feed->lock);
+            wait_change(feed, position, NULL);
             continue;
         }
         pthread_mutex_unlock(&feed->lock);
@@ -137,7 +154,7 @@ static dfx_status wait_placed(dfx_feed *feed, uint32_t position, bool (*cancelle
         until.tv_nsec += CANCEL_POLL_MS * 1000000L;
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
-        pthread_cond_timedwait(&feed->changed, &feed->lock, &until);
+        wait_change(feed, position, &until);
     }
     return feed->status;
 }
@@ -267,7 +284,8 @@ static dfx_status ask(dfx_feed *feed) {
     if (dfx_feed_way_of(feed, transfer->page_idx) == FEED_WAY_PLACE)
         DFX_TRY(wait_place(feed, transfer));
     feed_job *job = &feed->jobs[(feed->first_job + feed->n_jobs++) % DFX_DISK_RANGES_MAX];
-    *job = (feed_job){.position = feed->n_asked++, .page_idx = transfer->page_idx};
+    *job = (feed_job){
+        .position = feed->n_asked++, .page_idx = transfer->page_idx, .asked_ns = dfx_clock_ns()};
     size_t room;
     job->dst = reading_place(feed, transfer, &room);
     dfx_disk_range range = {
@@ -297,6 +315,15 @@ static void ask_all(dfx_feed *feed) {
     set_n_read(feed);
 }
 
+/* Several pages are read at once and are ready one after the other: each takes what passed since the one before. */
+static void note_read(dfx_feed *feed, const feed_job *job) {
+    const dfx_packed_page *page = dfx_feed_page(feed, job->page_idx);
+    uint64_t begin_ns = job->asked_ns > feed->read_ns ? job->asked_ns : feed->read_ns;
+    feed->read_ns = dfx_clock_ns();
+    dfx_timeline_span(feed->o.timeline, DFX_TRACK_DISK, page->name, begin_ns, feed->read_ns,
+                      page->stored_bytes);
+}
+
 /* Without the lock: the bytes that came become the page. */
 static dfx_status finish_page(dfx_feed *feed, const feed_job *job) {
     const dfx_packed_page *page = dfx_feed_page(feed, job->page_idx);
@@ -320,6 +347,7 @@ static void read_some(dfx_feed *feed) {
         feed_job job = feed->jobs[feed->first_job];
         pthread_mutex_unlock(&feed->lock);
         status = finish_page(feed, &job);
+        note_read(feed, &job);
         pthread_mutex_lock(&feed->lock);
         if (status != DFX_OK)
             break;
@@ -379,8 +407,12 @@ static void copy_next(dfx_feed *feed) {
         feed->copying = true;
         pthread_mutex_unlock(&feed->lock);
         dfx_status status = wait_place(feed, transfer);
+        uint64_t begin_ns = dfx_clock_ns();
         if (status == DFX_OK)
             status = be->vt->copy_page(be, (char *)feed->o.arena + transfer->off, src, bytes);
+        dfx_timeline_span(feed->o.timeline, DFX_TRACK_COPY,
+                          dfx_feed_page(feed, transfer->page_idx)->name, begin_ns, dfx_clock_ns(),
+                          bytes);
         pthread_mutex_lock(&feed->lock);
         feed->copying = false;
         pthread_cond_broadcast(&feed->changed);

@@ -19,6 +19,7 @@ typedef struct feed_job {
     uint32_t page_idx;
     void *dst;
     void *stored; /* of a compressed page: what is read, to be expanded to dst; else NULL */
+    uint64_t asked_ns;
 } feed_job;
 
 struct dfx_feed {
@@ -40,6 +41,7 @@ struct dfx_feed {
     /* The reader's alone. Owned. */
     dfx_disk *disk;
     bool *is_verified; /* [n_pages] */
+    uint64_t read_ns;  /* when the last page was read, checked and expanded */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;

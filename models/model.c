@@ -257,6 +257,7 @@ static dfx_status open_model(dfx_model *m, const dfx_open_options *o) {
     if (!(m->name = default_name(o->model_path)))
         return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
     DFX_TRY(parse_offload(m, o->offload));
+    DFX_TRY(dfx_model_trace_open(m, o->trace_path));
     DFX_TRY(open_backend(m, o));
     DFX_TRY(open_packed(m, o));
     DFX_TRY(open_parts(m));
@@ -282,6 +283,7 @@ void dfx_model_close(dfx_model *m) {
     dfx_session_end(m);
     if (m->backend)
         m->backend->vt->close(m->backend);
+    dfx_model_trace_close(m);
     dfx_program_fini(&m->clip_table);
     dfx_program_fini(&m->t5_table);
     dfx_parts_fini(&m->parts);

@@ -3,8 +3,8 @@
  * What an earlier picture left in the session and is still true is not done again: the text encodings of the same prompt,
  * the modulation table of the same prompt and guidance. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/rng.h"
 #include "models/embed.h"
@@ -16,14 +16,12 @@ typedef struct run {
     dfx_session *ses;
     const dfx_request *request;
     dfx_image image;
-    double begin, stage_begin;
+    uint64_t begin_ns, stage_begin_ns;
     dfx_stage stage;
 } run;
 
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+static double seconds_since(uint64_t begin_ns) {
+    return 1e-9 * (double)(dfx_clock_ns() - begin_ns);
 }
 
 static void report(run *r, int step, int n_steps) {
@@ -32,17 +30,19 @@ static void report(run *r, int step, int n_steps) {
                              &(dfx_progress){.stage = r->stage,
                                              .step = step,
                                              .n_steps = n_steps,
-                                             .stage_seconds = now_seconds() - r->stage_begin});
+                                             .stage_seconds = seconds_since(r->stage_begin_ns)});
 }
 
 static void stage_begin(run *r, dfx_stage stage, int n_steps) {
     r->stage = stage;
-    r->stage_begin = now_seconds();
+    r->stage_begin_ns = dfx_clock_ns();
     report(r, 0, n_steps);
 }
 
-static void stage_end(run *r) {
-    r->image.stage_seconds[r->stage] += now_seconds() - r->stage_begin;
+/* `name`: on the timeline, where a stage of two parts is two spans. */
+static void stage_end(run *r, const char *name) {
+    r->image.stage_seconds[r->stage] += seconds_since(r->stage_begin_ns);
+    dfx_model_span(r->m, name, r->stage_begin_ns);
 }
 
 const char *dfx_stage_name(dfx_stage stage) {
@@ -139,7 +139,7 @@ static dfx_status run_encoders(run *r, const prompt_ids *ids) {
     report(r, 1, 3);
     DFX_TRY(dfx_session_run(m, DFX_PROGRAM_T5, 0, (void *[]){s->t5_x, s->t5_out}));
     report(r, 2, 3);
-    stage_end(r);
+    stage_end(r, "text");
     return DFX_OK;
 }
 
@@ -188,7 +188,7 @@ static dfx_status condition(run *r) {
     DFX_TRY(dfx_session_run(r->m, DFX_PROGRAM_COND, 0,
                             (void *[]){s->t5_out, pooled, s->sigmas, s->guidance, s->txt, s->mod}));
     report(r, 3, 3);
-    stage_end(r);
+    stage_end(r, "cond");
     ses->cond_valid = true;
     ses->cond_guidance = guidance;
     return DFX_OK;
@@ -235,6 +235,12 @@ static dfx_status run_step(run *r, int step) {
                            (void *[]){s->x, s->txt, mod, s->cos, s->sin, s->dt + step, s->v});
 }
 
+static void note_step(run *r, int step, uint64_t begin_ns) {
+    char name[24];
+    snprintf(name, sizeof(name), "step %d", step + 1);
+    dfx_model_span(r->m, name, begin_ns);
+}
+
 static dfx_status denoise(run *r) {
     dfx_model *m = r->m;
     const dfx_shape *shape = &r->ses->shape;
@@ -246,6 +252,7 @@ static dfx_status denoise(run *r) {
     DFX_TRY_OUT(status, draw_noise(r, latents));
     stage_begin(r, DFX_STAGE_DENOISE, shape->n_steps);
     for (int i = 0; i < shape->n_steps; i++) {
+        uint64_t begin_ns = dfx_clock_ns();
         DFX_TRY_OUT(status, run_step(r, i));
         DFX_TRY_OUT(status, download_act(r, latents, r->ses->state.x, n));
         if (!all_finite(latents, n)) {
@@ -255,9 +262,10 @@ static dfx_status denoise(run *r) {
                               m->path, i + 1, shape->n_steps);
             goto out;
         }
+        note_step(r, i, begin_ns);
         report(r, i + 1, shape->n_steps);
     }
-    stage_end(r);
+    stage_end(r, "denoise");
 out:
     dfx_free(latents);
     return status;
@@ -280,7 +288,7 @@ static dfx_status decode(run *r) {
     }
     DFX_TRY_OUT(status, dfx_image_pixels(&r->image, rgb, &m->sink));
     report(r, 1, 1);
-    stage_end(r);
+    stage_end(r, "decode");
 out:
     dfx_free(rgb);
     return status;
@@ -307,9 +315,11 @@ static dfx_status draw(run *r) {
     DFX_TRY(status);
     dfx_feed_get_stats(ses->feed, &after);
     r->image.wait_seconds = after.wait_seconds - before.wait_seconds;
+    r->image.disk_wait_seconds = after.disk_wait_seconds - before.disk_wait_seconds;
+    r->image.link_wait_seconds = after.link_wait_seconds - before.link_wait_seconds;
     r->image.read_bytes = after.read_bytes - before.read_bytes;
     r->image.copied_bytes = after.copied_bytes - before.copied_bytes;
-    r->image.seconds = now_seconds() - r->begin;
+    r->image.seconds = seconds_since(r->begin_ns);
     r->image.peak_device_bytes = r->m->budget.peak_bytes;
     return dfx_image_describe(&r->image, r->request->prompt, r->m->name, &r->m->sink);
 }
@@ -350,7 +360,7 @@ static void set_cancel(dfx_model *m, bool (*cancelled)(void *user), void *user) 
 }
 
 dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out) {
-    run r = {.m = m, .ses = &m->session, .request = request, .begin = now_seconds()};
+    run r = {.m = m, .ses = &m->session, .request = request, .begin_ns = dfx_clock_ns()};
     DFX_TRY(dfx_request_check(m, request));
     const dfx_shape *shape = &m->session.shape;
     warn_size(m, request, shape);
@@ -363,6 +373,7 @@ dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out
     set_cancel(m, request->cancelled, request->user);
     dfx_status status = draw(&r);
     set_cancel(m, NULL, NULL);
+    dfx_model_trace_write(m);
     if (status == DFX_OK)
         *out = r.image;
     else

@@ -71,7 +71,8 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
                              .arena = ses->arena.ptr,
                              .queue_depth = m->profile.disk_queue_depth,
                              .verify = m->verify,
-                             .unified = m->profile.unified};
+                             .unified = m->profile.unified,
+                             .timeline = m->timeline};
     return dfx_feed_open(&feed, &m->sink, &ses->feed);
 }
 
@@ -115,6 +116,7 @@ dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
     dfx_session_end(m);
     ses->shape = *shape;
     dfx_status status;
+    uint64_t begin_ns = dfx_clock_ns();
     dfx_build_env env[DFX_N_COMPONENTS];
     dfx_model_env(m, env);
     DFX_TRY_OUT(status, dfx_picture_build(&m->parts.configs, env, shape, ses->programs));
@@ -125,6 +127,7 @@ dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
     DFX_TRY_OUT(status, allocate(m, ses));
     DFX_TRY_OUT(status, upload_tables(m, ses));
     ses->ready = true;
+    dfx_model_span(m, "prepare", begin_ns);
 out:
     if (status != DFX_OK)
         dfx_session_end(m);
@@ -147,25 +150,47 @@ void dfx_session_end(dfx_model *m) {
     *ses = (dfx_session){0};
 }
 
+/* A pin that waits no longer than this has not waited, for the timeline. */
+enum { STALL_NS = 20000 };
+
 /* The executor's pages: visits of the plan, from the run's first one on. */
 typedef struct feed_pages {
+    dfx_model *m;
     dfx_feed *feed;
     dfx_backend *backend;
-    dfx_status status; /* of unpinning */
+    uint64_t pinned_ns; /* when the ops of the region began */
+    dfx_status status;  /* of unpinning */
     uint32_t first_visit;
     bool (*cancelled)(void *user);
     void *user;
 } feed_pages;
 
+/* By the page's name in the file, as the feed names it. */
+static void note_visit(const feed_pages *f, dfx_track track, uint32_t visit, uint64_t begin_ns,
+                       uint64_t end_ns) {
+    const dfx_session *ses = &f->m->session;
+    uint32_t page_idx = ses->page_idx[ses->plan.visits[visit].page_idx];
+    dfx_timeline_span(f->m->timeline, track, dfx_packed_page_at(f->m->packed, page_idx)->name,
+                      begin_ns, end_ns, 0);
+}
+
 static dfx_status pin_visit(void *self, uint32_t region, uint32_t page_idx, void **base) {
-    const feed_pages *f = self;
-    return dfx_feed_pin(f->feed, f->first_visit + region, f->cancelled, f->user, base);
+    feed_pages *f = self;
+    uint32_t visit = f->first_visit + region;
+    uint64_t begin_ns = dfx_clock_ns();
+    DFX_TRY(dfx_feed_pin(f->feed, visit, f->cancelled, f->user, base));
+    f->pinned_ns = dfx_clock_ns();
+    if (f->pinned_ns - begin_ns > STALL_NS)
+        note_visit(f, DFX_TRACK_STALL, visit, begin_ns, f->pinned_ns);
+    return DFX_OK;
 }
 
 /* The feed may think of writing there again only when the backend can tell it how long the ops take. */
 static void unpin_visit(void *self, uint32_t region) {
     feed_pages *f = self;
     uint32_t visit = f->first_visit + region;
+    if (f->backend->host_visible) /* else the ops are queued, and have not run */
+        note_visit(f, DFX_TRACK_COMPUTE, visit, f->pinned_ns, dfx_clock_ns());
     dfx_status status = f->backend->vt->mark(f->backend, visit);
     if (status == DFX_OK)
         dfx_feed_unpin(f->feed, visit);
@@ -176,7 +201,8 @@ static void unpin_visit(void *self, uint32_t region) {
 dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int step, void *const *externs) {
     dfx_session *ses = &m->session;
     const dfx_plan_stage *stage = &ses->trace.stages[dfx_picture_stage(id)];
-    feed_pages f = {.feed = ses->feed,
+    feed_pages f = {.m = m,
+                    .feed = ses->feed,
                     .backend = m->backend,
                     .first_visit = ses->plan.stage_first_visit[dfx_picture_stage(id)] +
                                    (uint32_t)step * stage->n_regions + ses->first_region[id],

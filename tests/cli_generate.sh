@@ -51,7 +51,7 @@ for words in --help -h help "generate --help" "inspect --help" "help inspect" "-
 done
 run 0 "generate help" generate --help
 for words in --model --output --size --width --height --steps --guidance --text-length --seed --count --prompt-file \
-    --device --threads --vram-budget --json --quiet --verbose "multiple of 16" "2^30" "10^9" "130" "low 32 bits"; do
+    --trace --device --threads --vram-budget --json --quiet --verbose "multiple of 16" "2^30" "10^9" "130" "low 32 bits"; do
     printed "$words"
 done
 run 2 "nothing typed"
@@ -176,6 +176,21 @@ is_file dfx-9007199254740994.png
 if command -v python3 >/dev/null; then
     python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]' <out || fault "--json: not JSON"
 fi
+
+# A timeline: of the whole run, PNG included; a name that will not do is told before anything is packed or computed.
+run 0 "trace" "${small[@]}" --seed 7 -v --trace run.json -o traced.png "$prompt"
+same traced.png word.png
+said "computing; waiting"
+for words in traceEvents '"prepare"' '"step 1"' '"png"' '"step/transformer_blocks.0/ff"' '"bytes"'; do
+    grep -q "$words" run.json || fault "--trace: no $words in the file"
+done
+if command -v python3 >/dev/null; then
+    python3 -c 'import json; json.load(open("run.json"))' || fault "--trace: not JSON"
+fi
+run 6 "trace without a folder" "${small[@]}" --trace none/run.json -o untraced.png "$prompt"
+said "none/run.json: cannot create"
+[ ! -e untraced.png ] || fault "--trace to nowhere: wrote a picture"
+refused "trace to standard output" "--trace -" --trace "name of a file"
 
 # A drawn seed is said and is in the name (E11).
 for words in "" "--seed -1"; do

@@ -44,6 +44,7 @@ enum {
     OPT_OFFLOAD,
     OPT_QUANT,
     OPT_VERIFY,
+    OPT_TRACE,
     OPT_JSON,
     OPT_NO_METADATA,
     OPT_QUIET,
@@ -73,6 +74,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_OFFLOAD] = {"offload", 0, "auto, ram, nvme or none"},
     [OPT_QUANT] = {"quant", 0, "auto, bf16, int8, int8wo or fp8"},
     [OPT_VERIFY] = {"verify", 0, "first or always"},
+    [OPT_TRACE] = {"trace", 0, "a file name"},
     [OPT_JSON] = {"json", 0, NULL},
     [OPT_NO_METADATA] = {"no-metadata", 0, NULL},
     [OPT_QUIET] = {"quiet", 'q', NULL},
@@ -168,6 +170,10 @@ static dfx_status check_numbers(const dfx_args *args, const generate_settings *s
                                 settings->seed, settings->n_pictures, UINT64_MAX);
     if (dfx_args_given(args, OPT_QUIET) && dfx_args_given(args, OPT_VERBOSE))
         return dfx_console_fail(console, DFX_E_USAGE, "--quiet and --verbose: wanted one of them");
+    if (dfx_args_given(args, OPT_TRACE) && strcmp(args->value[OPT_TRACE], "-") == 0)
+        return dfx_console_fail(
+            console, DFX_E_USAGE,
+            "--trace -: wanted the name of a file; it is written several times");
     if (settings->output.to_stdout && settings->json)
         return dfx_console_fail(
             console, DFX_E_USAGE,
@@ -229,6 +235,7 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
     status = dfx_output_check(&settings->output, console, settings->seed, settings->n_pictures);
     if (status != DFX_OK)
         return status;
+    settings->open.trace_path = args->value[OPT_TRACE];
     settings->open.model_path = args->value[OPT_MODEL];
     if (!dfx_args_given(args, OPT_MODEL)) {
         status = dfx_bundled_find(console, settings->model_path);
@@ -294,7 +301,9 @@ static dfx_status make_picture(const generate_settings *settings, dfx_model *mod
     if (status != DFX_OK)
         return status;
     image.plain = settings->no_metadata;
+    uint64_t begin_ns = dfx_clock_ns();
     status = dfx_output_write(&settings->output, at->console, &image);
+    dfx_model_span(model, "png", begin_ns);
     if (status == DFX_OK) {
         at->n_written++;
         dfx_output_name(&settings->output, image.seed, name);

@@ -152,6 +152,8 @@ int dfx_help_generate(void) {
         "page\n"
         "                         is first read) or always (on each read; embedding tables, "
         "too)\n"
+        "      --trace FILE       a timeline of stages, ops, waits, copies and reads, which\n"
+        "                         ui.perfetto.dev shows; written anew after each picture\n"
         "\n"
         "Also\n"
         "  -h, --help             this text\n"

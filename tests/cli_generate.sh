@@ -233,6 +233,7 @@ mkdir stopped
 # stop NAME SIGNALS...: a run too long to end by itself, signalled when it has begun to compute.
 stop() {
     name="signal $*"
+    rm -f err # of the run before: it tells of a beginning that is not this run's
     "$edge" "${cpu[@]}" -o stopped/x.png --steps 1000 --seed 7 "$prompt" >out 2>err &
     local job=$! begun=$SECONDS
     until grep -q text err; do

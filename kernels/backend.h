@@ -143,6 +143,8 @@ typedef struct dfx_cuda_options {
     int device; /* index */
     uint64_t
         budget_bytes; /* what the process may hold there, also while algorithms are tried; 0: no bound */
+    /* Where the algorithms that were chosen are kept for the next process; borrowed for the call. NULL: nowhere. */
+    const char *cache_folder;
 } dfx_cuda_options;
 
 dfx_status dfx_cuda_backend_open(const dfx_cuda_options *options, const dfx_sink *sink,

@@ -1,4 +1,4 @@
-/* Cache of packed models: a folder is packed once, and found again by what is in it.
+/* The cache folder, and in it packed models: a folder is packed once, and found again by what is in it.
  * Where: $XDG_CACHE_HOME/dfx-edge, else $HOME/.cache/dfx-edge. Names: <folder>-<quant>-<key>.safetensors; the key is a hash of
  * the small files, of every weight file's size, time, header and samples of its data, of the options and of this program's version.
  * Profiles that were measured lie there, too: machine-<device>.profile (offload/profile_choice.h). */

@@ -39,6 +39,7 @@ typedef struct dfx_open_options {
     /* A packed model, or a diffusers folder, which is packed once into the cache. */
     const char *model_path;
     dfx_device_choice device; /* AUTO: the best that this build and machine have */
+    int device_index;         /* of CUDA, from 0 as the driver lists them; 0 beside AUTO and CPU */
     int n_threads;            /* 0: one for each usable core */
     /* Bounds what the device holds: weights, activations, state and workspace; on a GPU all that the driver counts for this
      * process, with context and libraries. 0: what the device has. */
@@ -55,6 +56,9 @@ typedef struct dfx_open_options {
     const char *profile;
     bool
         verify_always; /* check a page's checksum on every read, not only on its first; embedding tables at open */
+    /* A timeline of stages, ops, copies and reads: Chrome's trace JSON, which Perfetto shows. Written anew after each picture
+     * and when the model is closed. NULL: none. */
+    const char *trace_path;
     /* While a folder is packed; both may be NULL. */
     void (*packing)(void *user, uint64_t done_bytes, uint64_t all_bytes);
     bool (*cancelled)(void *user);
@@ -64,7 +68,7 @@ typedef struct dfx_open_options {
 
 /* Reads configurations, tokenizers and tensor tables and checks them against each other: every tensor that is wanted is
  * there and has the right shape. Reads no weights yet.
- * Errors: DFX_E_IO, DFX_E_FORMAT (not a model that we run), DFX_E_DEVICE, DFX_E_NOFIT. */
+ * Errors: DFX_E_USAGE, DFX_E_IO, DFX_E_FORMAT (not a model that we run), DFX_E_DEVICE, DFX_E_NOFIT. */
 dfx_status dfx_model_open(const dfx_open_options *options, dfx_model **out);
 void dfx_model_close(dfx_model *model); /* NULL is fine */
 
@@ -134,7 +138,10 @@ typedef struct dfx_image {
     float guidance;                     /* as used; 0 when the model has none */
     double stage_seconds[DFX_N_STAGES]; /* 0 for what was not done again */
     double seconds;                     /* the whole call */
-    double wait_seconds;                /* of it, waiting for pages */
+    double compute_seconds;             /* of it, ops running on the device */
+    double wait_seconds;                /* of it, ops waiting for pages */
+    double disk_wait_seconds;           /* of that, for pages that were not read yet */
+    double link_wait_seconds;           /* of that, for pages that were, and were not copied yet */
     uint64_t read_bytes, copied_bytes;  /* from the disk; from host to device */
     uint64_t peak_device_bytes;         /* of the ledger that the budget bounds */
     char *parameters; /* the text of the PNG's "parameters" chunk; owned by the image */
@@ -154,6 +161,11 @@ dfx_status dfx_image_encode_png(const dfx_image *image, const dfx_sink *sink, ui
                                 size_t *out_bytes);
 dfx_status dfx_image_save_png(const dfx_image *image, const char *path, const dfx_sink *sink);
 void dfx_buffer_free(void *buffer);
+
+/* Something that the caller has done, from begin_ns until now, as a span of the timeline; nothing where there is none. `name`
+ * is copied. dfx_clock_ns: nanoseconds of CLOCK_MONOTONIC. */
+void dfx_model_span(dfx_model *model, const char *name, uint64_t begin_ns);
+uint64_t dfx_clock_ns(void);
 
 /* Peak of all host memory that the library has held, bytes. */
 uint64_t dfx_host_peak_bytes(void);

@@ -46,7 +46,12 @@ static const uint64_t MARGIN_BYTES = 512 << 20;
 static dfx_status open_cuda(dfx_model *m, const dfx_open_options *o, const dfx_sink *sink,
                             uint64_t *device_bytes) {
     uint64_t free_bytes;
-    dfx_cuda_options options = {.device = 0, .budget_bytes = o->vram_budget_bytes};
+    char cache[DFX_PATH_BYTES];
+    dfx_sink quiet = {.say = say_as_detail, .user = m};
+    bool has_cache = dfx_cache_folder(&quiet, cache) == DFX_OK;
+    dfx_cuda_options options = {.device = o->device_index,
+                                .budget_bytes = o->vram_budget_bytes,
+                                .cache_folder = has_cache ? cache : NULL};
     DFX_TRY(dfx_cuda_backend_open(&options, sink, &m->backend));
     m->backend->sink = &m->sink;
     DFX_TRY(dfx_cuda_free_bytes(m->backend, &free_bytes));
@@ -56,12 +61,6 @@ static dfx_status open_cuda(dfx_model *m, const dfx_open_options *o, const dfx_s
     m->profile.device_bytes = free_bytes;
     *device_bytes = free_bytes > MARGIN_BYTES ? free_bytes - MARGIN_BYTES : free_bytes;
     return DFX_OK;
-}
-
-/* A device that is not there is no fault when nobody asked for it. */
-static void say_as_detail(void *user, dfx_level level, const char *text) {
-    const dfx_model *m = user;
-    dfx_debug(&m->sink, "%s", text);
 }
 
 static dfx_status open_device(dfx_model *m, const dfx_open_options *o, uint64_t *device_bytes) {
@@ -90,6 +89,10 @@ static dfx_status open_device(dfx_model *m, const dfx_open_options *o, uint64_t 
 
 static dfx_status open_backend(dfx_model *m, const dfx_open_options *o) {
     uint64_t device_bytes = 0;
+    if (o->device != DFX_DEVICE_CUDA && o->device_index != 0)
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "device index: wanted 0, found %d; only devices of CUDA are counted",
+                        o->device_index);
     DFX_TRY(open_device(m, o, &device_bytes));
     dfx_budget_init(&m->budget, o->vram_budget_bytes ? o->vram_budget_bytes : device_bytes);
     m->ram_budget_bytes = o->ram_budget_bytes ? o->ram_budget_bytes : machine_bytes();
@@ -254,6 +257,7 @@ static dfx_status open_model(dfx_model *m, const dfx_open_options *o) {
     if (!(m->name = default_name(o->model_path)))
         return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
     DFX_TRY(parse_offload(m, o->offload));
+    DFX_TRY(dfx_model_trace_open(m, o->trace_path));
     DFX_TRY(open_backend(m, o));
     DFX_TRY(open_packed(m, o));
     DFX_TRY(open_parts(m));
@@ -279,6 +283,7 @@ void dfx_model_close(dfx_model *m) {
     dfx_session_end(m);
     if (m->backend)
         m->backend->vt->close(m->backend);
+    dfx_model_trace_close(m);
     dfx_program_fini(&m->clip_table);
     dfx_program_fini(&m->t5_table);
     dfx_parts_fini(&m->parts);

@@ -3,6 +3,7 @@
 #ifndef DFX_MODELS_MODEL_H
 #define DFX_MODELS_MODEL_H
 
+#include "core/timeline.h"
 #include "models/dfx.h"
 #include "models/parts.h"
 #include "models/session.h"
@@ -23,11 +24,19 @@ struct dfx_model {
     dfx_program clip_table, t5_table; /* embeddings: pages that stay in the file */
     bool (*cancelled)(void *user);    /* of the request at hand */
     void *cancel_user;
+    dfx_timeline *timeline; /* owned; NULL: none */
+    char *trace_path;       /* owned */
+    uint64_t n_traced;      /* spans that the file has */
     dfx_session session;
 };
 
 /* What the components' programs are built from. */
 void dfx_model_env(const dfx_model *model, dfx_build_env env[DFX_N_COMPONENTS]);
+
+/* The timeline, when there is one: told now if `path` cannot be written. models/tracing.c */
+dfx_status dfx_model_trace_open(dfx_model *model, const char *path);
+void dfx_model_trace_write(dfx_model *model); /* a fault is a warning */
+void dfx_model_trace_close(dfx_model *model);
 
 /* The whole request against the model's limits. */
 dfx_status dfx_request_validate(const dfx_model *model, const dfx_request *request);

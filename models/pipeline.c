@@ -3,8 +3,8 @@
  * What an earlier picture left in the session and is still true is not done again: the text encodings of the same prompt,
  * the modulation table of the same prompt and guidance. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/rng.h"
 #include "models/embed.h"
@@ -16,14 +16,13 @@ typedef struct run {
     dfx_session *ses;
     const dfx_request *request;
     dfx_image image;
-    double begin, stage_begin;
+    uint64_t begin_ns, stage_begin_ns;
+    uint64_t step_begin_ns;
     dfx_stage stage;
 } run;
 
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+static double seconds_since(uint64_t begin_ns) {
+    return 1e-9 * (double)(dfx_clock_ns() - begin_ns);
 }
 
 static void report(run *r, int step, int n_steps) {
@@ -32,17 +31,19 @@ static void report(run *r, int step, int n_steps) {
                              &(dfx_progress){.stage = r->stage,
                                              .step = step,
                                              .n_steps = n_steps,
-                                             .stage_seconds = now_seconds() - r->stage_begin});
+                                             .stage_seconds = seconds_since(r->stage_begin_ns)});
 }
 
 static void stage_begin(run *r, dfx_stage stage, int n_steps) {
     r->stage = stage;
-    r->stage_begin = now_seconds();
+    r->stage_begin_ns = dfx_clock_ns();
     report(r, 0, n_steps);
 }
 
-static void stage_end(run *r) {
-    r->image.stage_seconds[r->stage] += now_seconds() - r->stage_begin;
+/* `name`: on the timeline, where a stage of two parts is two spans. */
+static void stage_end(run *r, const char *name) {
+    r->image.stage_seconds[r->stage] += seconds_since(r->stage_begin_ns);
+    dfx_model_span(r->m, name, r->stage_begin_ns);
 }
 
 const char *dfx_stage_name(dfx_stage stage) {
@@ -143,7 +144,7 @@ static dfx_status run_encoders(run *r, const prompt_ids *ids) {
     report(r, 1, 3);
     DFX_TRY(dfx_session_run(m, DFX_PROGRAM_T5, 0, (void *[]){s->t5_x, s->t5_out}));
     report(r, 2, 3);
-    stage_end(r);
+    stage_end(r, "text");
     return DFX_OK;
 }
 
@@ -198,7 +199,7 @@ static dfx_status condition(run *r) {
                         (void *[]){s->t5_out, s->pooled, s->sigmas, s->guidance, s->txt, s->mod}));
     DFX_TRY(dfx_session_wait(r->m, DFX_PROGRAM_COND, 0));
     report(r, 3, 3);
-    stage_end(r);
+    stage_end(r, "cond");
     ses->cond_valid = true;
     ses->cond_guidance = guidance;
     ses->cond_steps = r->request->steps;
@@ -252,6 +253,14 @@ static dfx_status run_step(run *r, int step) {
     return dfx_session_keep_latents(r->m, step);
 }
 
+/* On the timeline steps lie one behind the other, though the host is ahead of the device. */
+static void note_step(run *r, int step) {
+    char name[24];
+    snprintf(name, sizeof(name), "step %d", step + 1);
+    dfx_model_span(r->m, name, r->step_begin_ns);
+    r->step_begin_ns = dfx_clock_ns();
+}
+
 /* The step has run: look at what it made. */
 static dfx_status end_step(run *r, int step, float *latents, size_t n) {
     DFX_TRY(dfx_session_wait(r->m, DFX_PROGRAM_STEP, step));
@@ -262,6 +271,7 @@ static dfx_status end_step(run *r, int step, float *latents, size_t n) {
                         "damaged or not of this architecture",
                         r->m->path, step + 1, r->request->steps);
     report(r, step + 1, r->request->steps);
+    note_step(r, step);
     return DFX_OK;
 }
 
@@ -276,13 +286,14 @@ static dfx_status denoise(run *r) {
     dfx_status status;
     DFX_TRY_OUT(status, draw_noise(r, latents));
     stage_begin(r, DFX_STAGE_DENOISE, n_steps);
+    r->step_begin_ns = r->stage_begin_ns;
     for (int i = 0; i < n_steps; i++) {
         DFX_TRY_OUT(status, run_step(r, i));
         if (i > 0)
             DFX_TRY_OUT(status, end_step(r, i - 1, latents, n));
     }
     DFX_TRY_OUT(status, end_step(r, n_steps - 1, latents, n));
-    stage_end(r);
+    stage_end(r, "denoise");
 out:
     dfx_free(latents);
     return status;
@@ -298,6 +309,7 @@ static dfx_status decode(run *r) {
     DFX_TRY(dfx_new_array(&m->sink, n, "picture", &rgb));
     dfx_status status;
     DFX_TRY_OUT(status, download_act(r, rgb, s->rgb, n));
+    DFX_TRY_OUT(status, dfx_session_wait(r->m, DFX_PROGRAM_DECODE, 0));
     if (!all_finite(rgb, n)) {
         status = dfx_fail(&m->sink, DFX_E_NUMERIC,
                           "%s: the decoder made values that are not finite", m->path);
@@ -305,7 +317,7 @@ static dfx_status decode(run *r) {
     }
     DFX_TRY_OUT(status, dfx_image_pixels(&r->image, rgb, &m->sink));
     report(r, 1, 1);
-    stage_end(r);
+    stage_end(r, "decode");
 out:
     dfx_free(rgb);
     return status;
@@ -331,10 +343,13 @@ static dfx_status draw(run *r) {
     dfx_session_picture_end(r->m);
     DFX_TRY(status);
     dfx_feed_get_stats(ses->feed, &after);
-    r->image.wait_seconds = after.wait_seconds - before.wait_seconds;
+    r->image.compute_seconds = ses->clock.compute_seconds;
+    r->image.disk_wait_seconds = ses->clock.disk_seconds;
+    r->image.link_wait_seconds = ses->clock.link_seconds;
+    r->image.wait_seconds = ses->clock.disk_seconds + ses->clock.link_seconds;
     r->image.read_bytes = after.read_bytes - before.read_bytes;
     r->image.copied_bytes = after.copied_bytes - before.copied_bytes;
-    r->image.seconds = now_seconds() - r->begin;
+    r->image.seconds = seconds_since(r->begin_ns);
     r->image.peak_device_bytes = r->m->budget.peak_bytes;
     return dfx_image_describe(&r->image, r->request->prompt, r->m->name, &r->m->sink);
 }
@@ -375,7 +390,7 @@ static void set_cancel(dfx_model *m, bool (*cancelled)(void *user), void *user) 
 }
 
 dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out) {
-    run r = {.m = m, .ses = &m->session, .request = request, .begin = now_seconds()};
+    run r = {.m = m, .ses = &m->session, .request = request, .begin_ns = dfx_clock_ns()};
     DFX_TRY(dfx_request_check(m, request));
     const dfx_shape *shape = &m->session.shape;
     warn_size(m, request, shape);
@@ -388,6 +403,7 @@ dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out
     set_cancel(m, request->cancelled, request->user);
     dfx_status status = draw(&r);
     set_cancel(m, NULL, NULL);
+    dfx_model_trace_write(m);
     if (status == DFX_OK)
         *out = r.image;
     else

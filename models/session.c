@@ -76,7 +76,8 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
                              .arena = ses->arena.ptr,
                              .queue_depth = m->profile.disk_queue_depth,
                              .verify = m->verify,
-                             .unified = m->profile.unified};
+                             .unified = m->profile.unified,
+                             .timeline = m->timeline};
     for (int i = 0; i < 2; i++)
         DFX_TRY(
             m->backend->vt->pinned_alloc(m->backend, latent_bytes(m), "latents", &ses->latents[i]));
@@ -110,6 +111,7 @@ dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
     ses->shape = *shape;
     ses->shape.n_steps = dfx_picture_step_capacity(shape->n_steps);
     dfx_status status;
+    uint64_t begin_ns = dfx_clock_ns();
     dfx_build_env env[DFX_N_COMPONENTS];
     dfx_model_env(m, env);
     DFX_TRY_OUT(status, dfx_picture_build(&m->parts.configs, env, &ses->shape, ses->programs));
@@ -117,9 +119,12 @@ dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
         DFX_TRY_OUT(status, dfx_executor_announce(m->backend, &ses->programs[i]));
     DFX_TRY_OUT(status, make_plan(m, ses));
     DFX_TRY_OUT(status, find_pages(m, ses));
+    DFX_TRY_OUT(status,
+                dfx_visit_clock_init(&ses->clock, &ses->plan, &ses->trace, m->timeline, &m->sink));
     DFX_TRY_OUT(status, allocate(m, ses));
     DFX_TRY_OUT(status, upload_rope(m, ses));
     ses->ready = true;
+    dfx_model_span(m, "prepare", begin_ns);
 out:
     if (status != DFX_OK)
         dfx_session_end(m);
@@ -142,6 +147,7 @@ void dfx_session_end(dfx_model *m) {
     dfx_trace_fini(&ses->trace);
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
         dfx_program_fini(&ses->programs[i]);
+    dfx_visit_clock_fini(&ses->clock);
     dfx_free(ses->page_idx);
     dfx_free(ses->text_key);
     *ses = (dfx_session){0};
@@ -149,18 +155,20 @@ void dfx_session_end(dfx_model *m) {
 
 /* The executor's pages: visits of the plan, from the run's first one on. */
 typedef struct feed_pages {
+    dfx_model *m;
     dfx_feed *feed;
     dfx_backend *backend;
-    dfx_status status; /* of unpinning */
+    uint64_t pinned_ns; /* when the ops of the region began, on a backend that runs them at once */
+    dfx_status status;  /* of unpinning */
     uint32_t first_visit;
-    bool (*cancelled)(void *user);
-    void *user;
 } feed_pages;
 
 static dfx_status pin_visit(void *self, uint32_t region, uint32_t page_idx, void **base) {
-    const feed_pages *f = self;
+    feed_pages *f = self;
     uint32_t visit = f->first_visit + region;
-    DFX_TRY(dfx_feed_pin(f->feed, visit, f->cancelled, f->user, base));
+    DFX_TRY(dfx_feed_pin(f->feed, visit, f->m->cancelled, f->m->cancel_user, base));
+    dfx_visit_clock_pinned(&f->m->session.clock, visit, dfx_feed_last_wait(f->feed));
+    f->pinned_ns = dfx_clock_ns();
     return f->backend->vt->mark_begin(f->backend, visit);
 }
 
@@ -168,6 +176,9 @@ static dfx_status pin_visit(void *self, uint32_t region, uint32_t page_idx, void
 static void unpin_visit(void *self, uint32_t region) {
     feed_pages *f = self;
     uint32_t visit = f->first_visit + region;
+    if (!f->backend->vt->visit_times)
+        dfx_visit_clock_ended(&f->m->session.clock, visit,
+                              (dfx_times){(int64_t)f->pinned_ns, (int64_t)dfx_clock_ns()});
     dfx_status status = f->backend->vt->mark(f->backend, visit);
     if (status == DFX_OK)
         dfx_feed_unpin(f->feed, visit);
@@ -204,12 +215,13 @@ dfx_status dfx_session_upload_sigmas(dfx_model *m, int n_steps) {
 }
 
 dfx_status dfx_session_picture_begin(dfx_model *m, int first_stage, int n_steps) {
-    const dfx_session *ses = &m->session;
+    dfx_session *ses = &m->session;
     dfx_feed_visits visits = {.first = ses->plan.stage_first_visit[first_stage],
                               .skip_from = first_visit_of(ses, DFX_PROGRAM_STEP, n_steps),
                               .skip_to = ses->plan.stage_first_visit[DFX_PLAN_DECODE]};
     if (m->backend->vt->clock_sync)
         DFX_TRY(m->backend->vt->clock_sync(m->backend));
+    dfx_visit_clock_begin(&ses->clock, &visits);
     return dfx_feed_begin(ses->feed, &visits);
 }
 
@@ -231,11 +243,10 @@ void dfx_session_picture_end(dfx_model *m) {
 
 dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int step, void *const *externs) {
     dfx_session *ses = &m->session;
-    feed_pages f = {.feed = ses->feed,
+    feed_pages f = {.m = m,
+                    .feed = ses->feed,
                     .backend = m->backend,
-                    .first_visit = first_visit_of(ses, id, step),
-                    .cancelled = m->cancelled,
-                    .user = m->cancel_user};
+                    .first_visit = first_visit_of(ses, id, step)};
     dfx_page_source pages = {.pin = pin_visit, .unpin = unpin_visit, .self = &f};
     dfx_status status =
         dfx_executor_run(&ses->executor, &ses->programs[id], &ses->recorded[id], &pages, externs);
@@ -247,7 +258,16 @@ static uint32_t last_visit_of(const dfx_session *ses, dfx_program_id id, int ste
 }
 
 dfx_status dfx_session_wait(dfx_model *m, dfx_program_id id, int step) {
-    return m->backend->vt->wait_mark(m->backend, last_visit_of(&m->session, id, step));
+    uint32_t last = last_visit_of(&m->session, id, step);
+    const dfx_backend_vtable *vt = m->backend->vt;
+    dfx_visit_clock *clock = &m->session.clock;
+    dfx_times at;
+    DFX_TRY(vt->wait_mark(m->backend, last));
+    while (vt->visit_times && clock->next_visit <= last) {
+        DFX_TRY(vt->visit_times(m->backend, clock->next_visit, &at));
+        dfx_visit_clock_ended(clock, clock->next_visit, at);
+    }
+    return DFX_OK;
 }
 
 /* The step's mark is made again, behind the copy. */

@@ -7,6 +7,7 @@
 #include "models/picture.h"
 #include "offload/executor.h"
 #include "offload/page_feed.h"
+#include "offload/visit_clock.h"
 
 typedef struct dfx_model dfx_model;
 
@@ -22,6 +23,7 @@ typedef struct dfx_session {
     dfx_mem arena;      /* owned */
     dfx_feed *feed;     /* owned */
     dfx_executor executor;
+    dfx_visit_clock clock;
     dfx_state state;
     char *text_key;     /* owned; the prompt whose encodings the state holds, NULL: none */
     int64_t pooled_row; /* of clip_out, for text_key */

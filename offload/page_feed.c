@@ -146,12 +146,34 @@ static double now_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* What a page is waited for, as things stand: a page that nobody reads yet has no place to be read to before others are
+ * copied. */
+static double *wait_seconds_of(dfx_feed *feed, uint32_t position) {
+    bool is_copying = feed->copying || feed->n_placed < feed->n_begun;
+    bool on_disk = position >= feed->n_read && (feed->n_jobs > 0 || !is_copying);
+    return on_disk ? &feed->stats.disk_wait_seconds : &feed->stats.link_wait_seconds;
+}
+
+/* Until something changes. `until` NULL: however long it takes. */
+static void wait_change(dfx_feed *feed, uint32_t position, const struct timespec *until) {
+    double began = now_seconds(), *seconds = wait_seconds_of(feed, position);
+    if (seconds == &feed->stats.disk_wait_seconds)
+        feed->last_wait = DFX_FEED_WAIT_DISK;
+    else if (feed->last_wait == DFX_FEED_NO_WAIT)
+        feed->last_wait = DFX_FEED_WAIT_LINK;
+    if (until)
+        pthread_cond_timedwait(&feed->changed, &feed->lock, until);
+    else
+        pthread_cond_wait(&feed->changed, &feed->lock);
+    *seconds += now_seconds() - began;
+}
+
 /* Under the lock, which is given up while waiting and while `cancelled` is asked. */
 static dfx_status wait_begun(dfx_feed *feed, uint32_t position, bool (*cancelled)(void *user),
                              void *user) {
     while (feed->status == DFX_OK && position >= feed->n_begun) {
         if (!cancelled) {
-            pthread_cond_wait(&feed->changed, &feed->lock);
+            wait_change(feed, position, NULL);
             continue;
         }
         pthread_mutex_unlock(&feed->lock);
@@ -166,7 +188,7 @@ static dfx_status wait_begun(dfx_feed *feed, uint32_t position, bool (*cancelled
         until.tv_nsec += CANCEL_POLL_MS * 1000000L;
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
-        pthread_cond_timedwait(&feed->changed, &feed->lock, &until);
+        wait_change(feed, position, &until);
     }
     return feed->status;
 }
@@ -177,6 +199,8 @@ static dfx_status join(dfx_feed *feed, uint32_t position) {
     if (position < feed->n_placed || position < feed->n_joined)
         return DFX_OK;
     feed->n_joined = position + 1;
+    if (feed->last_wait == DFX_FEED_NO_WAIT)
+        feed->last_wait = DFX_FEED_WAIT_LINK;
     return be->vt->copy_join(be, position);
 }
 
@@ -189,6 +213,7 @@ dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *
     if (in_order && (!feed->stop || feed->status != DFX_OK)) {
         uint32_t position = feed->position[feed->transfer_of[visit]];
         double began = now_seconds();
+        feed->last_wait = DFX_FEED_NO_WAIT;
         if (feed->status != DFX_OK)
             status = feed->status;
         else if (position != UINT32_MAX) /* else it came in an earlier picture, to stay */
@@ -204,6 +229,10 @@ dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *
     if (status == DFX_OK)
         *base = (char *)feed->o.arena + plan->visits[visit].off;
     return status;
+}
+
+dfx_feed_wait dfx_feed_last_wait(const dfx_feed *feed) {
+    return feed->last_wait; /* which pin alone writes */
 }
 
 void dfx_feed_unpin(dfx_feed *feed, uint32_t visit) {
@@ -313,7 +342,8 @@ static dfx_status ask(dfx_feed *feed) {
     if (dfx_feed_way_of(feed, transfer->page_idx) == FEED_WAY_PLACE)
         DFX_TRY(wait_place(feed, transfer));
     feed_job *job = &feed->jobs[(feed->first_job + feed->n_jobs++) % DFX_DISK_RANGES_MAX];
-    *job = (feed_job){.position = feed->n_asked++, .page_idx = transfer->page_idx};
+    *job = (feed_job){
+        .position = feed->n_asked++, .page_idx = transfer->page_idx, .asked_ns = dfx_clock_ns()};
     size_t room;
     job->dst = reading_place(feed, transfer, &room);
     dfx_disk_range range = {
@@ -343,6 +373,15 @@ static void ask_all(dfx_feed *feed) {
     set_n_read(feed);
 }
 
+/* Several pages are read at once and are ready one after the other: each takes what passed since the one before. */
+static void note_read(dfx_feed *feed, const feed_job *job) {
+    const dfx_packed_page *page = dfx_feed_page(feed, job->page_idx);
+    uint64_t begin_ns = job->asked_ns > feed->read_ns ? job->asked_ns : feed->read_ns;
+    feed->read_ns = dfx_clock_ns();
+    dfx_timeline_span(feed->o.timeline, DFX_TRACK_DISK, page->name, begin_ns, feed->read_ns,
+                      page->stored_bytes);
+}
+
 /* Without the lock: the bytes that came become the page. */
 static dfx_status finish_page(dfx_feed *feed, const feed_job *job) {
     const dfx_packed_page *page = dfx_feed_page(feed, job->page_idx);
@@ -366,6 +405,7 @@ static void read_some(dfx_feed *feed) {
         feed_job job = feed->jobs[feed->first_job];
         pthread_mutex_unlock(&feed->lock);
         status = finish_page(feed, &job);
+        note_read(feed, &job);
         pthread_mutex_lock(&feed->lock);
         if (status != DFX_OK)
             break;
@@ -413,6 +453,12 @@ static bool may_copy(const dfx_feed *feed) {
            place_is_free(feed, transfer_at(feed, feed->n_begun));
 }
 
+static void note_copy(const dfx_feed *feed, const dfx_transfer *transfer, uint64_t begin_ns,
+                      uint64_t end_ns) {
+    const dfx_packed_page *page = dfx_feed_page(feed, transfer->page_idx);
+    dfx_timeline_span(feed->o.timeline, DFX_TRACK_COPY, page->name, begin_ns, end_ns, page->bytes);
+}
+
 /* The lock is given up while the backend is asked. */
 static void begin_copy(dfx_feed *feed) {
     const dfx_transfer *transfer = transfer_at(feed, feed->n_begun);
@@ -427,8 +473,11 @@ static void begin_copy(dfx_feed *feed) {
         uint32_t copy = feed->n_begun, after = mark_of(feed, transfer);
         feed->copying = true;
         pthread_mutex_unlock(&feed->lock);
+        uint64_t begin_ns = dfx_clock_ns();
         status =
             be->vt->copy_begin(be, copy, after, (char *)feed->o.arena + transfer->off, src, bytes);
+        if (!be->vt->copy_times) /* it has been made */
+            note_copy(feed, transfer, begin_ns, dfx_clock_ns());
         pthread_mutex_lock(&feed->lock);
         feed->copying = false;
     }
@@ -453,6 +502,12 @@ static void end_copy(dfx_feed *feed) {
         feed->copying = true;
         pthread_mutex_unlock(&feed->lock);
         status = be->vt->copy_wait(be, copy);
+        dfx_times at;
+        if (status == DFX_OK && be->vt->copy_times) {
+            status = be->vt->copy_times(be, copy, &at);
+            if (status == DFX_OK)
+                note_copy(feed, transfer, (uint64_t)at.begin_ns, (uint64_t)at.end_ns);
+        }
         pthread_mutex_lock(&feed->lock);
         feed->copying = false;
         feed->stats.copied_bytes += dfx_feed_page(feed, transfer->page_idx)->bytes;

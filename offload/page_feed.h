@@ -10,6 +10,7 @@
 #ifndef DFX_OFFLOAD_PAGE_FEED_H
 #define DFX_OFFLOAD_PAGE_FEED_H
 
+#include "core/timeline.h"
 #include "kernels/backend.h"
 #include "offload/disk.h"
 #include "offload/packed.h"
@@ -29,11 +30,14 @@ typedef struct dfx_feed_options {
     dfx_verify verify;        /* checksums: on a page's first read, or on each */
     bool unified;             /* as the profile says */
     const dfx_disk_os *os;    /* NULL: the system; tests make its calls fail */
+    dfx_timeline *timeline;   /* of reads and copies; borrowed until close; NULL: none */
 } dfx_feed_options;
 
 typedef struct dfx_feed_stats {
     uint64_t read_bytes, copied_bytes; /* since open */
     double wait_seconds;               /* the executor has waited in pin, since open */
+    double disk_wait_seconds;          /* of it, for a page that was not read yet */
+    double link_wait_seconds;          /* of it, for a page that was, and was not copied yet */
     const char *io;                    /* how it reads by now: what dfx_disk_mode says */
 } dfx_feed_stats;
 
@@ -53,6 +57,14 @@ dfx_status dfx_feed_begin(dfx_feed *feed, const dfx_feed_visits *visits);
  * by the thread that met it; DFX_E_CANCELLED when `cancelled` (may be NULL, polled) says so. Executor's thread. */
 dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *user), void *user,
                         void **base);
+
+/* What the last pin has had to wait for, or will make the ops wait for. Executor's thread. */
+typedef enum dfx_feed_wait {
+    DFX_FEED_NO_WAIT,
+    DFX_FEED_WAIT_LINK,
+    DFX_FEED_WAIT_DISK
+} dfx_feed_wait;
+dfx_feed_wait dfx_feed_last_wait(const dfx_feed *feed);
 
 /* The visit has ended: its place may be written over as the timetable says. */
 void dfx_feed_unpin(dfx_feed *feed, uint32_t visit);

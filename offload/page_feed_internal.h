@@ -19,6 +19,7 @@ typedef struct feed_job {
     uint32_t page_idx;
     void *dst;
     void *stored; /* of a compressed page: what is read, to be expanded to dst; else NULL */
+    uint64_t asked_ns;
 } feed_job;
 
 struct dfx_feed {
@@ -39,6 +40,7 @@ struct dfx_feed {
     /* The reader's alone. Owned. */
     dfx_disk *disk;
     bool *is_verified; /* [n_pages] */
+    uint64_t read_ns;  /* when the last page was read, checked and expanded */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -50,6 +52,7 @@ struct dfx_feed {
     bool copying;      /* a call of the backend is on its way */
     dfx_status status; /* of the picture */
     dfx_feed_visits visits;
+    dfx_feed_wait last_wait;
     bool *is_loaded;    /* [n_pages]: in its place of the RAM tier, or on the way there */
     bool *is_made;      /* [n_transfers]: a permanent page that has come */
     uint32_t *list;     /* [n_transfers]: those of this picture */

@@ -51,7 +51,7 @@ for words in --help -h help "generate --help" "inspect --help" "help inspect" "-
 done
 run 0 "generate help" generate --help
 for words in --model --output --size --width --height --steps --guidance --text-length --seed --count --prompt-file \
-    --device --threads --vram-budget --json --quiet --verbose "multiple of 16" "2^30" "10^9" "130" "low 32 bits"; do
+    --trace --device --threads --vram-budget --json --quiet --verbose "multiple of 16" "2^30" "10^9" "130" "low 32 bits"; do
     printed "$words"
 done
 run 2 "nothing typed"
@@ -73,7 +73,9 @@ refused "last seed of a batch" "--seed 18446744073709551615 -n 2" --seed
 for value in 0 -1 1e99 12 4X 1023K; do refused "budget $value" "--vram-budget $value" --vram-budget 12G 12GB; done
 for value in 0 257 -1; do refused "threads $value" "--threads $value" --threads "from 1 to 256"; done
 for value in 0 1001; do refused "count $value" "-n $value" --count "from 1 to 1000"; done
-refused "device" "--device gpu" --device "auto, cpu, cuda"
+for value in gpu cuda:x cuda: cuda:-1 cuda:64 cpu:0 auto:1 CUDA; do
+    refused "device $value" "--device $value" --device "auto, cpu, cuda, or cuda:N with N from 0 to 63"
+done
 refused "text length" "--text-length 0" --text-length
 
 # Options and prompts on the command line (J08).
@@ -175,6 +177,21 @@ if command -v python3 >/dev/null; then
     python3 -c 'import json, sys; [json.loads(line) for line in sys.stdin]' <out || fault "--json: not JSON"
 fi
 
+# A timeline: of the whole run, PNG included; a name that will not do is told before anything is packed or computed.
+run 0 "trace" "${small[@]}" --seed 7 -v --trace run.json -o traced.png "$prompt"
+same traced.png word.png
+said "computing; waiting"
+for words in traceEvents '"prepare"' '"step 1"' '"png"' '"step/transformer_blocks.0/ff"' '"bytes"'; do
+    grep -q "$words" run.json || fault "--trace: no $words in the file"
+done
+if command -v python3 >/dev/null; then
+    python3 -c 'import json; json.load(open("run.json"))' || fault "--trace: not JSON"
+fi
+run 6 "trace without a folder" "${small[@]}" --trace none/run.json -o untraced.png "$prompt"
+said "none/run.json: cannot create"
+[ ! -e untraced.png ] || fault "--trace to nowhere: wrote a picture"
+refused "trace to standard output" "--trace -" --trace "name of a file"
+
 # A drawn seed is said and is in the name (E11).
 for words in "" "--seed -1"; do
     run 0 "drawn seed $words" "${small[@]}" $words "$prompt"
@@ -216,6 +233,7 @@ mkdir stopped
 # stop NAME SIGNALS...: a run too long to end by itself, signalled when it has begun to compute.
 stop() {
     name="signal $*"
+    rm -f err # of the run before: it tells of a beginning that is not this run's
     "$edge" "${cpu[@]}" -o stopped/x.png --steps 1000 --seed 7 "$prompt" >out 2>err &
     local job=$! begun=$SECONDS
     until grep -q text err; do

@@ -49,6 +49,7 @@ static dfx_open_options options_of(const draw_rig *r, const char *path, uint64_t
                               .ram_budget_bytes = r->ram_budget_bytes,
                               .offload = r->offload,
                               .quant = r->quant,
+                              .trace_path = r->trace,
                               .sink = r->log->sink};
 }
 

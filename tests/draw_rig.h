@@ -35,6 +35,7 @@ typedef struct draw_rig {
     int n_threads;               /* of the next draw_open, like what follows; 2 */
     const char *offload, *quant; /* NULL: auto */
     uint64_t ram_budget_bytes;   /* 0: none */
+    const char *trace;           /* of the next draw_open; borrowed; NULL: none */
 } draw_rig;
 
 /* Fixture of a group: *state is a tmpdir *, whose path is in $XDG_CACHE_HOME, at the beginning of each test too. */

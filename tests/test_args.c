@@ -313,6 +313,37 @@ static void args_choice_gives_the_index_or_lists_them(void **state) {
     assert_says(&args, "auto, cpu, cuda");
 }
 
+static void args_choice_with_a_number_gives_both(void **state) {
+    static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
+    static char *const bad[] = {"cuda:",   "cuda:x",   "cuda:-1",  "cuda:8",
+                                "cuda: 1", "cuda:1:2", "cuda:01x", "cpu:0",
+                                "auto:1",  "CUDA:1",   "cuda1",    ":1",
+                                "",        "cuda:0x1", "gpu",      "cuda:4294967296"};
+    dfx_args args;
+    int device = -1, number = -1;
+    assert_true(PARSE(&args, "-q"));
+    assert_true(dfx_args_choice_numbered(&args, DEVICE, devices, 2, 7, &device, &number));
+    assert_true(device == -1 && number == -1);
+    assert_true(PARSE(&args, "--device", "cuda"));
+    assert_true(dfx_args_choice_numbered(&args, DEVICE, devices, 2, 7, &device, &number));
+    assert_true(device == 2 && number == -1);
+    assert_true(PARSE(&args, "--device", "cuda:7"));
+    assert_true(dfx_args_choice_numbered(&args, DEVICE, devices, 2, 7, &device, &number));
+    assert_true(device == 2 && number == 7);
+    assert_true(PARSE(&args, "--device=cuda:0"));
+    assert_true(dfx_args_choice_numbered(&args, DEVICE, devices, 2, 7, &device, &number));
+    assert_true(device == 2 && number == 0);
+    assert_true(PARSE(&args, "--device", "cpu"));
+    assert_true(dfx_args_choice_numbered(&args, DEVICE, devices, 2, 7, &device, &number));
+    assert_true(device == 1 && number == 0);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_true(PARSE(&args, "--device", bad[i]));
+        assert_false(dfx_args_choice_numbered(&args, DEVICE, devices, 2, 7, &device, &number));
+        assert_true(device == 1 && number == 0);
+        assert_says(&args, "auto, cpu, cuda, or cuda:N with N from 0 to 7");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(args_value_after_or_behind_equals_is_taken),
@@ -339,6 +370,7 @@ int main(void) {
         cmocka_unit_test(args_bytes_knows_binary_and_decimal_units),
         cmocka_unit_test(args_bytes_refuses_everything_else),
         cmocka_unit_test(args_choice_gives_the_index_or_lists_them),
+        cmocka_unit_test(args_choice_with_a_number_gives_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -192,7 +192,7 @@ static void bench_ops_counts_ops_of_one_shape(void **state) {
     assert_int_equal(qkv->n_same, 6);
     assert_int_equal(qkv->seconds.n, 2);
     assert_true(qkv->flops == 2.0 * 16 * 256 * 256);
-    assert_true(qkv->bytes == 16 * 256 * 4 * 2 + 256 * 256 + 256 * 4 + 256 * 2);
+    assert_true(qkv->bytes == 16 * 256 * 4 + 16 * 256 + 16 * 4 + 256 * 256 + 256 * 4 + 256 * 2);
     assert_true(qkv->floor_s > 0 && qkv->seconds.least > 0);
     assert_int_equal(row_of(&ops, "step", "linear I8 16x256, K 256, bias, gate, residual")->n_same,
                      2);

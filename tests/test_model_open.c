@@ -373,19 +373,6 @@ static void open_of_packed_file_without_a_component_is_refused(void **state) {
     draw_open_fails(r, path, DFX_E_FORMAT, "there are no weights of the text_encoder;");
 }
 
-/* Without a device, and without the CUDA part: one sentence that names the way out. */
-static void open_on_cuda_without_a_device_is_refused(void **state) {
-    if (access("/dev/nvidiactl", F_OK) == 0)
-        skip();
-    draw_rig *r = *state;
-    dfx_open_options options = {
-        .model_path = DRAW_SCENES, .device = DFX_DEVICE_CUDA, .sink = r->log->sink};
-    dfx_model *model = NULL;
-    assert_int_equal(dfx_model_open(&options, &model), DFX_E_DEVICE);
-    assert_null(model);
-    said_error(r->log, "--device cpu");
-}
-
 static void close_of_null_is_fine(void **state) {
     (void)state;
     dfx_model_close(NULL);
@@ -523,7 +510,6 @@ int main(void) {
         WITH_DRAW_RIG(open_with_cache_that_cannot_be_written_says_what_to_do),
         WITH_DRAW_RIG(open_cancelled_while_packing_keeps_nothing),
         WITH_DRAW_RIG(open_of_packed_file_without_a_component_is_refused),
-        WITH_DRAW_RIG(open_on_cuda_without_a_device_is_refused),
         cmocka_unit_test(close_of_null_is_fine),
         WITH_DRAW_RIG(open_and_generate_survive_failing_allocations),
         WITH_DRAW_RIG(open_survives_failing_allocations_while_packing),

@@ -322,21 +322,52 @@ bool dfx_args_bytes(dfx_args *args, int which, uint64_t *out) {
     return true;
 }
 
-bool dfx_args_choice(dfx_args *args, int which, const char *const *choices, int *out) {
-    char list[256] = "";
+/* "auto, cpu, cuda" into text, cut where it is full. */
+enum { LIST_BYTES = 256 };
+static const char *list_choices(const char *const *choices, char text[LIST_BYTES]) {
     size_t used = 0;
-    if (!dfx_args_given(args, which))
-        return true;
-    for (int i = 0; choices[i]; i++) {
-        if (strcmp(choices[i], args->value[which]) == 0) {
+    text[0] = '\0';
+    for (int i = 0; choices[i] && used < LIST_BYTES; i++)
+        used += (size_t)snprintf(text + used, LIST_BYTES - used, "%s%s", i ? ", " : "", choices[i]);
+    return text;
+}
+
+static bool find_choice(const char *const *choices, const char *text, size_t bytes, int *out) {
+    for (int i = 0; choices[i]; i++)
+        if (strlen(choices[i]) == bytes && memcmp(choices[i], text, bytes) == 0) {
             *out = i;
             return true;
         }
-        used +=
-            (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", i ? ", " : "", choices[i]);
-        if (used >= sizeof(list))
-            used = sizeof(list) - 1;
-    }
-    return mistake(args, "--%s: wanted one of %s, found \"%s\"", args->options[which].name, list,
-                   args->value[which]);
+    return false;
+}
+
+bool dfx_args_choice(dfx_args *args, int which, const char *const *choices, int *out) {
+    char list[LIST_BYTES];
+    const char *text = args->value[which];
+    if (!dfx_args_given(args, which) || find_choice(choices, text, strlen(text), out))
+        return true;
+    return mistake(args, "--%s: wanted one of %s, found \"%s\"", args->options[which].name,
+                   list_choices(choices, list), text);
+}
+
+bool dfx_args_choice_numbered(dfx_args *args, int which, const char *const *choices, int numbered,
+                              int max, int *out, int *number) {
+    char list[LIST_BYTES];
+    const char *text = args->value[which];
+    uint64_t value = 0;
+    int found;
+    if (!dfx_args_given(args, which))
+        return true;
+    size_t bytes = strcspn(text, ":");
+    bool good = find_choice(choices, text, bytes, &found);
+    if (good && text[bytes])
+        good = found == numbered && whole(text + bytes + 1, (uint64_t)max, &value);
+    if (!good)
+        return mistake(args, "--%s: wanted one of %s, or %s:N with N from 0 to %d, found \"%s\"",
+                       args->options[which].name, list_choices(choices, list), choices[numbered],
+                       max, text);
+    *out = found;
+    if (text[bytes])
+        *number = (int)value;
+    return true;
 }

@@ -54,5 +54,8 @@ bool dfx_args_extent(dfx_args *args, int which, int min, int max, int *width, in
 bool dfx_args_bytes(dfx_args *args, int which, uint64_t *out);
 /* The index of the value in a list that ends with NULL. */
 bool dfx_args_choice(dfx_args *args, int which, const char *const *choices, int *out);
+/* The same, and the choice `numbered` may carry a number from 0 to max: "cuda" and "cuda:1". Without one *number is left alone. */
+bool dfx_args_choice_numbered(dfx_args *args, int which, const char *const *choices, int numbered,
+                              int max, int *out, int *number);
 
 #endif

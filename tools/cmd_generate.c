@@ -16,7 +16,13 @@
 #include "tools/report.h"
 #include "tools/signals.h"
 
-enum { COUNT_MAX = 1000, THREADS_MAX = 256, TEXT_LENGTH_MAX = 65536, GUIDANCE_MAX = 1000 };
+enum {
+    COUNT_MAX = 1000,
+    THREADS_MAX = 256,
+    TEXT_LENGTH_MAX = 65536,
+    GUIDANCE_MAX = 1000,
+    DEVICE_MAX = 63
+};
 
 enum {
     OPT_MODEL,
@@ -39,6 +45,7 @@ enum {
     OPT_QUANT,
     OPT_PROFILE,
     OPT_VERIFY,
+    OPT_TRACE,
     OPT_JSON,
     OPT_NO_METADATA,
     OPT_QUIET,
@@ -61,7 +68,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_TEXT_LENGTH] = {"text-length", 0, "a number of tokens"},
     [OPT_SEED] = {"seed", 0, "a number"},
     [OPT_COUNT] = {"count", 'n', "a number"},
-    [OPT_DEVICE] = {"device", 0, "auto, cpu or cuda"},
+    [OPT_DEVICE] = {"device", 0, "auto, cpu, cuda or cuda:N"},
     [OPT_THREADS] = {"threads", 0, "a number"},
     [OPT_VRAM_BUDGET] = {"vram-budget", 0, "a size such as 12G"},
     [OPT_RAM_BUDGET] = {"ram-budget", 0, "a size such as 16G"},
@@ -69,6 +76,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_QUANT] = {"quant", 0, "auto, bf16, int8, int8wo or fp8"},
     [OPT_PROFILE] = {"profile", 0, "a machine profile"},
     [OPT_VERIFY] = {"verify", 0, "first or always"},
+    [OPT_TRACE] = {"trace", 0, "a file name"},
     [OPT_JSON] = {"json", 0, NULL},
     [OPT_NO_METADATA] = {"no-metadata", 0, NULL},
     [OPT_QUIET] = {"quiet", 'q', NULL},
@@ -133,7 +141,8 @@ static bool read_numbers(dfx_args *args, generate_settings *to) {
         dfx_args_int(args, OPT_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &to->text_length) &&
         dfx_args_seed(args, OPT_SEED, &to->has_seed, &to->seed) &&
         dfx_args_int(args, OPT_COUNT, 1, COUNT_MAX, &to->n_pictures) &&
-        dfx_args_choice(args, OPT_DEVICE, devices, &device) &&
+        dfx_args_choice_numbered(args, OPT_DEVICE, devices, DFX_DEVICE_CUDA, DEVICE_MAX, &device,
+                                 &to->open.device_index) &&
         dfx_args_int(args, OPT_THREADS, 1, THREADS_MAX, &to->open.n_threads) &&
         dfx_args_bytes(args, OPT_VRAM_BUDGET, &to->open.vram_budget_bytes) &&
         dfx_args_bytes(args, OPT_RAM_BUDGET, &to->open.ram_budget_bytes) &&
@@ -163,6 +172,10 @@ static dfx_status check_numbers(const dfx_args *args, const generate_settings *s
                                 settings->seed, settings->n_pictures, UINT64_MAX);
     if (dfx_args_given(args, OPT_QUIET) && dfx_args_given(args, OPT_VERBOSE))
         return dfx_console_fail(console, DFX_E_USAGE, "--quiet and --verbose: wanted one of them");
+    if (dfx_args_given(args, OPT_TRACE) && strcmp(args->value[OPT_TRACE], "-") == 0)
+        return dfx_console_fail(
+            console, DFX_E_USAGE,
+            "--trace -: wanted the name of a file; it is written several times");
     if (settings->output.to_stdout && settings->json)
         return dfx_console_fail(
             console, DFX_E_USAGE,
@@ -225,6 +238,7 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
     if (status != DFX_OK)
         return status;
     settings->open.profile = args->value[OPT_PROFILE];
+    settings->open.trace_path = args->value[OPT_TRACE];
     settings->open.model_path = args->value[OPT_MODEL];
     if (!dfx_args_given(args, OPT_MODEL)) {
         status = dfx_bundled_find(console, settings->model_path);
@@ -290,7 +304,9 @@ static dfx_status make_picture(const generate_settings *settings, dfx_model *mod
     if (status != DFX_OK)
         return status;
     image.plain = settings->no_metadata;
+    uint64_t begin_ns = dfx_clock_ns();
     status = dfx_output_write(&settings->output, at->console, &image);
+    dfx_model_span(model, "png", begin_ns);
     if (status == DFX_OK) {
         at->n_written++;
         dfx_output_name(&settings->output, image.seed, name);

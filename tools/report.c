@@ -40,6 +40,20 @@ char *dfx_report_count(uint64_t n, char text[DFX_REPORT_TEXT_BYTES]) {
     return text;
 }
 
+/* The device computes or waits for pages; the rest of the call it waits for the host. */
+static void report_time(dfx_console *console, const dfx_image *image) {
+    char compute[DFX_PROGRESS_SECONDS_BYTES], link[DFX_PROGRESS_SECONDS_BYTES],
+        disk[DFX_PROGRESS_SECONDS_BYTES], host[DFX_PROGRESS_SECONDS_BYTES];
+    double host_seconds = image->seconds - image->compute_seconds - image->wait_seconds;
+    dfx_console_say(console, DFX_DEBUG,
+                    "  %-8s %12s computing; waiting %s for the link, %s for the disk, %s "
+                    "for the host",
+                    "time", dfx_progress_seconds(image->compute_seconds, compute),
+                    dfx_progress_seconds(image->link_wait_seconds, link),
+                    dfx_progress_seconds(image->disk_wait_seconds, disk),
+                    dfx_progress_seconds(host_seconds > 0 ? host_seconds : 0, host));
+}
+
 void dfx_report_picture(dfx_console *console, const char *name, const dfx_image *image) {
     char seconds[DFX_PROGRESS_SECONDS_BYTES], device[DFX_REPORT_TEXT_BYTES],
         host[DFX_REPORT_TEXT_BYTES];
@@ -50,6 +64,7 @@ void dfx_report_picture(dfx_console *console, const char *name, const dfx_image 
                     dfx_progress_seconds(image->wait_seconds, seconds),
                     dfx_report_bytes(image->read_bytes, host),
                     dfx_report_bytes(image->copied_bytes, device));
+    report_time(console, image);
     dfx_console_say(console, DFX_DEBUG, "  %-8s %12s in the budget, %s on the host", "peak",
                     dfx_report_bytes(image->peak_device_bytes, device),
                     dfx_report_bytes(dfx_host_peak_bytes(), host));
@@ -98,8 +113,12 @@ void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_ima
     for (int stage = 0; stage < DFX_N_STAGES; stage++)
         printf("%s\"%s\": %.4f", stage ? ", " : "", dfx_stage_name((dfx_stage)stage),
                image->stage_seconds[stage]);
-    printf("}, \"wait_seconds\": %.4f, \"read_bytes\": %" PRIu64 ", \"copied_bytes\": %" PRIu64,
-           image->wait_seconds, image->read_bytes, image->copied_bytes);
+    printf("}, \"compute_seconds\": %.4f, \"wait_seconds\": %.4f, \"disk_wait_seconds\": %.4f, "
+           "\"link_wait_seconds\": %.4f",
+           image->compute_seconds, image->wait_seconds, image->disk_wait_seconds,
+           image->link_wait_seconds);
+    printf(", \"read_bytes\": %" PRIu64 ", \"copied_bytes\": %" PRIu64, image->read_bytes,
+           image->copied_bytes);
     printf(", \"peak_device_bytes\": %" PRIu64 ", \"peak_host_bytes\": %" PRIu64
            ", \"peak_resident_bytes\": %" PRIu64 ", \"model\": ",
            image->peak_device_bytes, dfx_host_peak_bytes(), peak_resident_bytes());

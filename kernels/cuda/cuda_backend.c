@@ -192,6 +192,7 @@ static uint64_t cuda_driver_bytes(const dfx_backend *be) {
 static dfx_status cuda_workspace_alloc(dfx_backend *be) {
     dfx_cuda *cuda = cuda_of(be);
     dfx_mem block = {0};
+    dfx_cuda_products_keep(cuda);
     free_workspace(cuda); /* first, so that the two are never held together */
     DFX_TRY(cuda_alloc(be, own_bytes(cuda), "workspace", &block));
     cuda->workspace = block.ptr;
@@ -313,6 +314,7 @@ dfx_status dfx_cuda_backend_open(const dfx_cuda_options *options, const dfx_sink
         .vt = &cuda_vtable, .name = "cuda", .act_dtype = DFX_DTYPE_BF16, .sink = sink};
     cuda->device = options->device;
     cuda->budget_bytes = options->budget_bytes;
+    cuda->cache_folder = options->cache_folder;
     dfx_status status = dfx_cuda_open_device(cuda);
     if (status != DFX_OK) {
         cuda_close(&cuda->base);

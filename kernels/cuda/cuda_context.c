@@ -24,6 +24,7 @@ static bool free_bytes(const dfx_cuda_context *c, uint64_t *bytes) {
     return true;
 }
 
+/* By its place on the bus: CUDA_VISIBLE_DEVICES hides and reorders devices for CUDA, and not for NVML. */
 static bool open_nvml(dfx_cuda_context *c, int device) {
     char bus_id[BUS_ID_BYTES];
     int (*init)(void) = (int (*)(void))dlsym(c->nvml, "nvmlInit_v2");

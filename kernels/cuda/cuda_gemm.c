@@ -1,6 +1,6 @@
 /* See cuda_gemm.h. Plans are made once for each shape and kept until close: descriptors, layouts and an algorithm under a
  * fixed cap of workspace, the same whatever a session holds. */
-#include "kernels/cuda/cuda_gemm.h"
+#include "kernels/cuda/cuda_algos.h"
 
 #include <dlfcn.h>
 #include <string.h>
@@ -11,6 +11,7 @@ struct dfx_cuda_blas {
     cublasLtHandle_t handle;
     dfx_cuda_plan *plans; /* [n_plans], owned */
     size_t n_plans, cap_plans;
+    dfx_cuda_algos algos;
 };
 
 static dfx_status check(const dfx_cuda *cuda, cublasStatus_t status, const char *what) {
@@ -56,7 +57,9 @@ dfx_status dfx_cuda_blas_open(dfx_cuda *cuda) {
                         "cuBLAS of CUDA 13, or put its folder into LD_LIBRARY_PATH",
                         dlerror());
     DFX_TRY(find_calls(cuda, blas));
-    return check(cuda, blas->lt.cublasLtCreate(&blas->handle), "opening cuBLASLt");
+    DFX_TRY(check(cuda, blas->lt.cublasLtCreate(&blas->handle), "opening cuBLASLt"));
+    dfx_cuda_algos_open(&blas->algos, cuda, cuda->cache_folder, blas->lt.cublasLtGetVersion());
+    return DFX_OK;
 }
 
 static void fini_plan(const dfx_cuda_lt *lt, dfx_cuda_plan *plan) {
@@ -72,6 +75,8 @@ void dfx_cuda_blas_close(dfx_cuda *cuda) {
     dfx_cuda_blas *blas = cuda->blas;
     if (!blas)
         return;
+    dfx_cuda_algos_store(&blas->algos, cuda->base.sink);
+    dfx_cuda_algos_fini(&blas->algos);
     for (size_t i = 0; i < blas->n_plans; i++)
         fini_plan(&blas->lt, &blas->plans[i]);
     if (blas->handle)
@@ -219,6 +224,17 @@ static dfx_status add_plan(dfx_cuda *cuda, const dfx_cuda_shape *shape, dfx_cuda
     return DFX_OK;
 }
 
+/* As it was chosen before, else by the clock. */
+static void choose(dfx_cuda *cuda, dfx_cuda_plan *plan,
+                   const cublasLtMatmulHeuristicResult_t *candidates, int n) {
+    dfx_cuda_algos *algos = &cuda->blas->algos;
+    int known = dfx_cuda_algos_find(algos, &plan->shape, candidates, n);
+    if (known >= 0)
+        plan->algo = candidates[known].algo;
+    else if (dfx_cuda_tune(cuda, plan, candidates, n))
+        dfx_cuda_algos_put(algos, &plan->shape, &plan->algo, cuda->base.sink);
+}
+
 /* `tune`: by the clock, if that has not been done. */
 static dfx_status plan_of(dfx_cuda *cuda, const dfx_cuda_product *product, bool tune,
                           dfx_cuda_plan **out) {
@@ -233,6 +249,7 @@ static dfx_status plan_of(dfx_cuda *cuda, const dfx_cuda_product *product, bool 
         DFX_TRY(add_plan(cuda, &shape, &plan));
     if (is_new || (tune && !plan->tuned)) {
         cublasLtMatmulHeuristicResult_t candidates[DFX_CUDA_CANDIDATES];
+        memset(candidates, 0, sizeof(candidates)); /* algorithms are compared by their bytes */
         int n;
         dfx_status status = find_candidates(cuda, plan, candidates, &n);
         if (status != DFX_OK) {
@@ -242,7 +259,7 @@ static dfx_status plan_of(dfx_cuda *cuda, const dfx_cuda_product *product, bool 
         }
         plan->algo = candidates[0].algo;
         if (tune)
-            dfx_cuda_tune(cuda, plan, candidates, n);
+            choose(cuda, plan, candidates, n);
         plan->tuned = tune;
         blas->n_plans += is_new;
     }
@@ -272,6 +289,15 @@ cublasStatus_t dfx_cuda_plan_launch(dfx_cuda *cuda, dfx_cuda_plan *plan, const d
 dfx_status dfx_cuda_product_prepare(dfx_cuda *cuda, const dfx_cuda_product *product) {
     dfx_cuda_plan *plan;
     return plan_of(cuda, product, true, &plan);
+}
+
+void dfx_cuda_products_keep(dfx_cuda *cuda) {
+    dfx_cuda_algos *algos = &cuda->blas->algos;
+    dfx_debug(cuda->base.sink,
+              "cuda: algorithms of products: %zu as chosen before (%s), %zu chosen "
+              "by the clock",
+              algos->n_found, algos->path[0] ? algos->path : "no cache", algos->n_chosen);
+    dfx_cuda_algos_store(algos, cuda->base.sink);
 }
 
 dfx_status dfx_cuda_product_run(dfx_cuda *cuda, const dfx_cuda_product *product) {

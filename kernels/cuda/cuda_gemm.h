@@ -36,14 +36,18 @@ dfx_status dfx_cuda_product_prepare(dfx_cuda *cuda, const dfx_cuda_product *prod
 /* Queue it. One that was not prepared gets the heuristic's first algorithm. */
 dfx_status dfx_cuda_product_run(dfx_cuda *cuda, const dfx_cuda_product *product);
 
+/* Keep what was chosen since, for the next process: when a session's products are prepared. */
+void dfx_cuda_products_keep(dfx_cuda *cuda);
+
 /* What products want of the workspace, behind the ops' part: (char *)workspace + workspace_bytes. */
 size_t dfx_cuda_blas_workspace_bytes(const dfx_cuda *cuda);
 
-/* The rest is shared with cuda_tune.c alone. */
+/* The rest is shared with cuda_tune.c and cuda_algos.c alone. */
 
 #define DFX_CUDA_LT_CALLS(X)                \
     X(cublasLtCreate)                       \
     X(cublasLtDestroy)                      \
+    X(cublasLtGetVersion)                   \
     X(cublasLtGetStatusString)              \
     X(cublasLtMatmul)                       \
     X(cublasLtMatmulAlgoGetHeuristic)       \
@@ -86,8 +90,8 @@ cublasStatus_t dfx_cuda_plan_launch(dfx_cuda *cuda, dfx_cuda_plan *plan,
                                     const cublasLtMatmulAlgo_t *algo, void *workspace);
 
 /* Put the fastest of the candidates that give the first one's bits into plan->algo. Where there is no memory for trying, or
- * too little work for a clock to see, the first one stays. cuda_tune.c */
-void dfx_cuda_tune(dfx_cuda *cuda, dfx_cuda_plan *plan,
+ * too little work for a clock to see, the first one stays. True: the clock has chosen. cuda_tune.c */
+bool dfx_cuda_tune(dfx_cuda *cuda, dfx_cuda_plan *plan,
                    const cublasLtMatmulHeuristicResult_t *candidates, int n_candidates);
 
 #endif

@@ -30,7 +30,8 @@ typedef struct dfx_cuda {
     int device, sm;   /* 90 is sm_90 */
     int n_multiprocessors;
     dfx_cuda_context context;
-    uint64_t budget_bytes; /* 0: no bound */
+    uint64_t budget_bytes;    /* 0: no bound */
+    const char *cache_folder; /* borrowed while opening; NULL: none */
     cudaStream_t compute, copy;
     dfx_cuda_span visits[DFX_CUDA_VISITS], copies[DFX_CUDA_COPIES]; /* owned; rings */
     cudaEvent_t clock; /* owned; recorded at clock_ns of the host's clock */

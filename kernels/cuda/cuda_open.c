@@ -42,8 +42,9 @@ static dfx_status check_index(const dfx_sink *sink, int device) {
                         "CUDA_VISIBLE_DEVICES, or use --device cpu");
     if (device < 0 || device >= n_devices)
         return dfx_fail(sink, DFX_E_DEVICE,
-                        "cuda: wanted device %d, found %d device%s, counted from 0", device,
-                        n_devices, n_devices == 1 ? "" : "s");
+                        "cuda: wanted device %d, found %d device%s, counted from 0; use --device "
+                        "cuda:%d or less, or look at CUDA_VISIBLE_DEVICES",
+                        device, n_devices, n_devices == 1 ? "" : "s", n_devices - 1);
     return DFX_OK;
 }
 

@@ -132,12 +132,12 @@ static bool clock_runs(trial *t, const cublasLtMatmulAlgo_t *algo, float *millis
            cudaEventElapsedTime(milliseconds, t->begin, t->end) == cudaSuccess;
 }
 
-void dfx_cuda_tune(dfx_cuda *cuda, dfx_cuda_plan *plan,
+bool dfx_cuda_tune(dfx_cuda *cuda, dfx_cuda_plan *plan,
                    const cublasLtMatmulHeuristicResult_t *candidates, int n_candidates) {
     const dfx_cuda_shape *s = &plan->shape;
     double operations = 2.0 * (double)s->m * (double)s->n * (double)s->k;
     if (n_candidates < 2 || operations < LEAST_OPERATIONS)
-        return;
+        return false;
     trial t = {.cuda = cuda, .plan = plan};
     float best = 0, milliseconds;
     if (init(&t) && launch(&t, &candidates[0].algo, t.first))
@@ -150,4 +150,5 @@ void dfx_cuda_tune(dfx_cuda *cuda, dfx_cuda_plan *plan,
             plan->algo = *algo;
         }
     fini(&t);
+    return best > 0;
 }

@@ -43,6 +43,12 @@ static dfx_status open_cpu(dfx_model *m, const dfx_open_options *o, uint64_t *de
 /* Of what is free without a budget: left to the display and to others. */
 static const uint64_t MARGIN_BYTES = 512 << 20;
 
+/* A device that is not there is no fault when nobody asked for it, nor is a cache that cannot be. */
+static void say_as_detail(void *user, dfx_level level, const char *text) {
+    const dfx_model *m = user;
+    dfx_debug(&m->sink, "%s", text);
+}
+
 static dfx_status open_cuda(dfx_model *m, const dfx_open_options *o, const dfx_sink *sink,
                             uint64_t *device_bytes) {
     uint64_t free_bytes;

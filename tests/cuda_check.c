@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/cuda_check_fused.h"
 #include "tests/cuda_check_rows.h"
 
 /* ---- LINEAR */
@@ -314,6 +315,7 @@ static void check_groupnorm(pair *p) {
 
 static void check_all(pair *p) {
     check_linears(p);
+    check_fused(p);
     check_attention(p);
     check_conv(p);
     check_groupnorm(p);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/cuda_check_fused.h"
 #include "tests/cuda_check_rows.h"
 
 /* ---- LINEAR */
@@ -400,6 +401,7 @@ static void check_groupnorm_stats(pair *p) {
 
 static void check_all(pair *p) {
     check_linears(p);
+    check_fused(p);
     check_attentions(p);
     check_conv(p);
     check_groupnorm(p);

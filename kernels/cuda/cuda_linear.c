@@ -5,6 +5,7 @@
  *   codes      x becomes codes unless it is, a tile of rows at a time (cuda_quant.cu); I8 sums exactly to int32, F8_E4M3 in
  *              f32.
  *   direct     plain products whose rest is b, or b and GELU, or b and r: cuBLASLt writes y itself.
+ *   fused      codes on Hopper, x included: one kernel does it all (cuda_fused.h).
  *   the rest   sums go to the workspace, a tile that mostly stays in the second level cache, and from there through the
  *              epilogue to y.
  *
@@ -12,6 +13,7 @@
  * row of y is bit for bit the same. Tensor cores want K in whole vectors (and N, for codes): what is not is filled up with
  * zeros in the workspace, which changes no sum. Tiles follow from the shape alone. */
 #include "kernels/cuda/cuda_linear.h"
+#include "kernels/cuda/cuda_fused.h"
 #include "kernels/cuda/cuda_gemm.h"
 
 enum {
@@ -100,6 +102,29 @@ static cut cut_of(const dfx_op_call *call) {
     c.sums = c.w + dfx_align_up(c.stage_w ? (size_t)(up(c.nb, CODES_GRAIN) * row_bytes) : 0, 256);
     c.n_bytes = c.sums + (c.direct ? 0 : (size_t)(c.mb * sums_row));
     return c;
+}
+
+/* The whole op as one kernel, where that can do it. */
+static bool fused_of(const dfx_cuda *cuda, const dfx_op_call *call, dfx_cuda_fused *out) {
+    const dfx_mat *m = call->m, *x = &m[DFX_LINEAR_X], *w = &m[DFX_LINEAR_W];
+    if (!is_coded(call))
+        return false;
+    *out = (dfx_cuda_fused){.in = w->dtype,
+                            .m = m[0].rows,
+                            .n = m[0].cols,
+                            .k = x->cols,
+                            .x = x->ptr,
+                            .w = w->ptr,
+                            .ldx = x->ld,
+                            .ldw = w->ld,
+                            .xs = m[DFX_LINEAR_X_SCALE].ptr,
+                            .ws = m[DFX_LINEAR_SCALE].ptr,
+                            .b = m[DFX_LINEAR_B],
+                            .gate = m[DFX_LINEAR_GATE],
+                            .r = m[DFX_LINEAR_R],
+                            .y = m[0],
+                            .act = call->p.act};
+    return dfx_cuda_fused_fits(cuda, out);
 }
 
 /* One product of the cut: a rectangle of y. */
@@ -249,14 +274,18 @@ static dfx_status check_types(const dfx_cuda *cuda, const dfx_op_call *call) {
 }
 
 size_t dfx_cuda_linear_workspace(const dfx_cuda *cuda, const dfx_op_call *call) {
-    return cut_of(call).n_bytes;
+    dfx_cuda_fused fused;
+    return fused_of(cuda, call, &fused) ? 0 : cut_of(call).n_bytes;
 }
 
 dfx_status dfx_cuda_linear_prepare(dfx_cuda *cuda, const dfx_op_call *call) {
+    dfx_cuda_fused fused;
     DFX_TRY(check_types(cuda, call));
-    return for_each_tile(cuda, call, false);
+    return fused_of(cuda, call, &fused) ? DFX_OK : for_each_tile(cuda, call, false);
 }
 
 dfx_status dfx_cuda_linear(dfx_cuda *cuda, const dfx_op_call *call) {
-    return for_each_tile(cuda, call, true);
+    dfx_cuda_fused fused;
+    return fused_of(cuda, call, &fused) ? dfx_cuda_fused_run(cuda, &fused)
+                                        : for_each_tile(cuda, call, true);
 }

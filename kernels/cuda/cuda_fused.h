@@ -1,0 +1,38 @@
+/* The product of codes with all that follows it in one kernel, for Hopper:
+ *     y[m,n] = r[m,n] + gate[n] * act((sum_k x[m,k] w[n,k]) * xs[m] * ws[n] + b[n])
+ * from the left, as cuda_epilogue.cu computes it: for I8, where sums are exact, bit for bit the same. */
+#ifndef DFX_KERNELS_CUDA_FUSED_H
+#define DFX_KERNELS_CUDA_FUSED_H
+
+#include "kernels/cuda/cuda_internal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Rows of x, w, r and y begin at multiples of 16 bytes. k is a multiple of 16, n of 8; all are below 2^22. Parts that a call
+ * leaves out are zeroed. */
+typedef struct dfx_cuda_fused {
+    dfx_dtype in; /* of x and w: I8 or F8_E4M3 */
+    int64_t m, n, k;
+    const void *x, *w; /* [m, k], [n, k] */
+    int64_t ldx, ldw;  /* bytes from a row to the next */
+    const float *xs, *ws;
+    dfx_mat b;    /* [1, n] F32, BF16 or F16, or none */
+    dfx_mat gate; /* [1, n] BF16, or none */
+    dfx_mat r;    /* [m, n] BF16, or none; may be y itself, else does not overlap it */
+    dfx_mat y;    /* [m, n] BF16 */
+    dfx_act act;  /* NONE; or GELU_TANH without gate and r */
+} dfx_cuda_fused;
+
+/* Whether this device and build can do it. Addresses may still be NULL. */
+bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
+
+/* Queue it. It fits. Errors: DFX_E_DEVICE. */
+dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

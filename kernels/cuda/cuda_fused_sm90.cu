@@ -1,0 +1,205 @@
+/* Launching cuda_fused.cuh: which tile for which shape, and the maps of its matrices. */
+#include <math.h>
+
+#include "kernels/cuda/cuda_fused.cuh"
+#include "kernels/cuda/cuda_fused.h"
+
+enum { HOPPER = 90, DRIVER_API = 12000, MOST = 1 << 22 };
+
+typedef CUresult (*encode_call)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
+                                const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+static const char what[] = "linear, fused product";
+
+/* The driver's library is not linked, so that programs start without it. */
+static dfx_status find_encode(const dfx_cuda *cuda, encode_call *encode) {
+    void *entry = NULL;
+    cudaDriverEntryPointQueryResult found;
+    DFX_TRY(dfx_cuda_check(cuda,
+                           cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry,
+                                                            DRIVER_API, cudaEnableDefault, &found),
+                           what));
+    *encode = (encode_call)entry;
+    if (!entry)
+        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
+                        "cuda: the driver has no cuTensorMapEncodeTiled; update the driver");
+    return DFX_OK;
+}
+
+/* A matrix whose rows are `ld_bytes` apart, taken by boxes of [box_rows, box_cols]. */
+typedef struct map_of {
+    const void *ptr;
+    CUtensorMapDataType type;
+    int64_t rows, cols, ld_bytes;
+    int box_rows, box_cols;
+    CUtensorMapSwizzle swizzle;
+} map_of;
+
+static dfx_status make_map(const dfx_cuda *cuda, encode_call encode, const map_of *m,
+                           CUtensorMap *out) {
+    cuuint64_t extents[] = {(cuuint64_t)m->cols, (cuuint64_t)m->rows};
+    cuuint64_t strides[] = {(cuuint64_t)m->ld_bytes};
+    cuuint32_t box[] = {(cuuint32_t)m->box_cols, (cuuint32_t)m->box_rows}, steps[] = {1, 1};
+    CUresult result = encode(out, m->type, 2, (void *)m->ptr, extents, strides, box, steps,
+                             CU_TENSOR_MAP_INTERLEAVE_NONE, m->swizzle,
+                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result == CUDA_SUCCESS)
+        return DFX_OK;
+    return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
+                    "cuda: %s: a matrix of %lld x %lld with rows %lld bytes apart has no map "
+                    "(error %d of the driver)",
+                    what, (long long)m->rows, (long long)m->cols, (long long)m->ld_bytes,
+                    (int)result);
+}
+
+static dfx_status make_maps(const dfx_cuda *cuda, const dfx_cuda_fused *p, int tile_rows,
+                            int w_rows, fused_args *a) {
+    encode_call encode;
+    DFX_TRY(find_encode(cuda, &encode));
+    const map_of x = {p->x,    CU_TENSOR_MAP_DATA_TYPE_UINT8, p->m, p->k, p->ldx, tile_rows,
+                      FUSED_K, CU_TENSOR_MAP_SWIZZLE_128B};
+    const map_of w = {p->w,    CU_TENSOR_MAP_DATA_TYPE_UINT8, p->n, p->k, p->ldw, w_rows,
+                      FUSED_K, CU_TENSOR_MAP_SWIZZLE_128B};
+    map_of y = {p->y.ptr,    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, p->m, p->n, p->y.ld * 2, 16,
+                FUSED_STRIP, CU_TENSOR_MAP_SWIZZLE_64B};
+    DFX_TRY(make_map(cuda, encode, &x, &a->x));
+    DFX_TRY(make_map(cuda, encode, &w, &a->w));
+    DFX_TRY(make_map(cuda, encode, &y, &a->y));
+    a->has_r = p->r.ptr != NULL;
+    if (!a->has_r)
+        return DFX_OK;
+    y.ptr = p->r.ptr;
+    y.ld_bytes = p->r.ld * 2;
+    return make_map(cuda, encode, &y, &a->r);
+}
+
+/* Tiles done at the same time shall make a square of y, which needs the fewest codes; all bands alike. */
+template <class S> static int band_of(int n_multiprocessors, int rows) {
+    double side = sqrt((double)n_multiprocessors * S::M * S::N);
+    int wanted = (int)(side / (S::M * S::CLUSTER) + 0.5);
+    int bands = (rows + wanted - 1) / wanted;
+    return (rows + bands - 1) / bands;
+}
+
+template <class S, bool GELU> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    fused_args a = {};
+    DFX_TRY(make_maps(cuda, p, S::M, S::N / S::CLUSTER, &a));
+    a.xs = p->xs;
+    a.ws = p->ws;
+    DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &p->b, 0.0f, &a.b));
+    DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &p->gate, 0.0f, &a.gate));
+    a.m = (int)p->m;
+    a.n = (int)p->n;
+    a.n_stages = (int)dfx_cuda_ceil_div(p->k, FUSED_K);
+    a.rows = (int)dfx_cuda_ceil_div(p->m, S::M * S::CLUSTER);
+    a.cols = (int)dfx_cuda_ceil_div(p->n, S::N);
+    a.band = band_of<S>(cuda->n_multiprocessors, a.rows);
+    auto kernel = fused_product<S, GELU>;
+    DFX_TRY(dfx_cuda_check(
+        cuda,
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES),
+        what));
+    int clusters = cuda->n_multiprocessors / S::CLUSTER;
+    if (clusters > a.rows * a.cols)
+        clusters = a.rows * a.cols;
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = S::CLUSTER;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(clusters * S::CLUSTER));
+    config.blockDim = dim3(S::THREADS);
+    config.dynamicSmemBytes = S::SHARED_BYTES;
+    config.stream = cuda->compute;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    return dfx_cuda_check(cuda, cudaLaunchKernelEx(&config, kernel, a), what);
+}
+
+/* ---- tiles ---- */
+
+/* A kind of tile. What one costs, as measured: its area times (k + end) / rate, where `end` is the time of its end, if nothing
+ * else is multiplied meanwhile, in terms of k. */
+typedef struct fused_choice {
+    int rows, cols, blocks; /* of y, and blocks that do them: a cluster's */
+    bool take_turns;
+    double rate; /* of products alone, beside the others */
+    dfx_status (*run[2])(dfx_cuda *, const dfx_cuda_fused *); /* without and with GELU */
+} fused_choice;
+
+template <class S> static constexpr fused_choice choice_of(double rate) {
+    return {S::M * S::CLUSTER, S::N, S::CLUSTER,
+            S::TAKE_TURNS,     rate, {launch<S, false>, launch<S, true>}};
+}
+
+static const fused_choice int8_choices[] = {
+    choice_of<fused_shape<int32_t, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
+    choice_of<fused_shape<int32_t, 2, 2, 192, 5, 1, true>>(0.92),  /* 128 x 192, by turns */
+    choice_of<fused_shape<int32_t, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
+    choice_of<fused_shape<int32_t, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
+};
+
+static const fused_choice fp8_choices[] = {
+    choice_of<fused_shape<float, 3, 1, 128, 4, 1, false>>(1.00), /* 192 x 128 */
+    choice_of<fused_shape<float, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
+    choice_of<fused_shape<float, 2, 1, 96, 6, 1, false>>(0.85),  /* 128 x 96 */
+};
+
+/* Tiles are done in waves of the whole device, of which the last may be part of one. By turns, only the last end shows. */
+static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const fused_choice *c) {
+    double k = (double)p->k, end = p->act == DFX_ACT_NONE ? 400 : 700, hidden_end = 60, begin = 300;
+    int64_t n_tiles = dfx_cuda_ceil_div(p->m, c->rows) * dfx_cuda_ceil_div(p->n, c->cols);
+    double waves = (double)dfx_cuda_ceil_div(n_tiles, cuda->n_multiprocessors / c->blocks);
+    double area = (double)c->rows * c->cols / (c->blocks * c->rate);
+    return area * (c->take_turns ? waves * (k + hidden_end) + end + begin : waves * (k + end));
+}
+
+static const fused_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    bool exact = p->in == DFX_DTYPE_I8;
+    const fused_choice *choices = exact ? int8_choices : fp8_choices, *best = choices;
+    size_t n = exact ? DFX_COUNT(int8_choices) : DFX_COUNT(fp8_choices);
+    for (size_t i = 1; i < n; i++)
+        if (price(cuda, p, &choices[i]) < price(cuda, p, best))
+            best = &choices[i];
+    return best;
+}
+
+/* ---- what fits ---- */
+
+/* A kernel without a body, as code for other targets has it, needs hardly a register. */
+static bool has_code(void) {
+    cudaFuncAttributes attributes;
+    auto kernel = fused_product<fused_shape<int32_t, 2, 1, 96, 6, 1, false>, false>;
+    return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.numRegs > 64;
+}
+
+static bool aligned(const void *ptr, int64_t ld_bytes) {
+    return (uintptr_t)ptr % 16 == 0 && ld_bytes % 16 == 0;
+}
+
+static bool fits_values(const dfx_mat *m) {
+    return m->dtype == DFX_DTYPE_BF16 && aligned(m->ptr, m->ld * 2);
+}
+
+static bool fits_bias(const dfx_mat *b) {
+    return !b->rows || b->dtype == DFX_DTYPE_F32 || b->dtype == DFX_DTYPE_BF16 ||
+           b->dtype == DFX_DTYPE_F16;
+}
+
+extern "C" bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    bool codes = p->in == DFX_DTYPE_I8 || p->in == DFX_DTYPE_F8_E4M3;
+    bool extents = p->m >= 1 && p->n >= 8 && p->k >= 16 && p->n % 8 == 0 && p->k % 16 == 0 &&
+                   p->m < MOST && p->n < MOST && p->k < MOST;
+    bool act =
+        p->act == DFX_ACT_NONE || (p->act == DFX_ACT_GELU_TANH && !p->gate.rows && !p->r.rows);
+    return cuda->sm == HOPPER && codes && extents && act && aligned(p->x, p->ldx) &&
+           aligned(p->w, p->ldw) && fits_bias(&p->b) && fits_values(&p->y) &&
+           (!p->gate.rows || p->gate.dtype == DFX_DTYPE_BF16) &&
+           (!p->r.rows || fits_values(&p->r)) && has_code();
+}
+
+extern "C" dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    return choose(cuda, p)->run[p->act == DFX_ACT_GELU_TANH](cuda, p);
+}

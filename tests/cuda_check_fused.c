@@ -1,0 +1,330 @@
+/* See cuda_check_fused.h. What is wanted is the formula in double, from sums that are exact for int8; so a value of y may be
+ * off by its one rounding to BF16 and, where it cancels, by f32 arithmetic around it. Shapes: every tile, rows and columns
+ * that end inside one, more tiles than multiprocessors, K that ends inside a stage, and operands with room behind their rows.
+ * Of many rows some are compared, at all places in a tile. */
+#include "tests/cuda_check_fused.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda_fused.h"
+
+enum { GELU = 1, BIAS = 2, BIAS_F32 = 4, GATE = 8, R = 16, IN_PLACE = 32, WIDE = 64 };
+
+static const struct fused_case {
+    int m, n, k, parts;
+} cases[] = {
+    {1, 8, 16, BIAS},
+    {33, 104, 80, BIAS_F32 | GATE | R | WIDE},
+    {129, 264, 144, BIAS | GELU | WIDE},
+    {64, 320, 128, R | IN_PLACE},
+    {300, 520, 3072, BIAS | GATE | R | IN_PLACE | WIDE},
+    {257, 520, 4112, BIAS},
+    {512, 3072, 272, BIAS | GATE | R | IN_PLACE},
+    {512, 12288, 144, BIAS | GELU},
+    {512, 9216, 272, BIAS_F32},
+    {4096, 3072, 3088, BIAS | GATE | R},
+    {4096, 3072, 144, BIAS | GATE | R | IN_PLACE},
+    {4608, 3072, 1040, BIAS | GATE | R | IN_PLACE},
+    {4608, 6144, 400, BIAS | GELU},
+    {1617, 3080, 240, BIAS | GELU},
+};
+
+enum { ROWS_COMPARED = 128 };
+
+/* An odd number from a row that is compared to the next. */
+static int64_t row_step(const struct fused_case *c) {
+    return c->m <= 2 * ROWS_COMPARED ? 1 : c->m / ROWS_COMPARED | 1;
+}
+
+/* The room behind a row of codes and of values: rows begin at 16 bytes. */
+enum { CODES_ROOM = 48, VALUES_ROOM = 24, POISON = 0x7fc1 };
+
+typedef struct operands {
+    const struct fused_case *c;
+    dfx_dtype in;
+    int64_t ldx, ldy, ldr;
+    uint8_t *x, *w;
+    float *xs, *ws, *b, *gate; /* b and gate are BF16 values */
+    uint16_t *r, *y;           /* y: as it is before the call */
+} operands;
+
+static void must(bool ok, const char *what) {
+    if (ok)
+        return;
+    printf("fused: %s\n", what);
+    exit(1);
+}
+
+static void *take(size_t bytes) {
+    void *block = malloc(bytes);
+    must(block, "no memory");
+    return block;
+}
+
+static float next_value(uint64_t *state, float range) {
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return range * ((float)(*state >> 40) * 0x1p-23f - 1);
+}
+
+static uint8_t *random_codes(uint64_t *seed, dfx_dtype in, int64_t rows, int64_t ld) {
+    uint8_t *codes = take((size_t)(rows * ld));
+    for (int64_t i = 0; i < rows * ld; i++) {
+        float value = next_value(seed, in == DFX_DTYPE_I8 ? 127.49f : 448);
+        if (in == DFX_DTYPE_I8)
+            codes[i] = (uint8_t)(int8_t)lrintf(value);
+        else
+            dfx_from_f32(in, &value, &codes[i], 1);
+    }
+    return codes;
+}
+
+/* n values of [middle - range, middle + range). */
+static float *random_f32(uint64_t *seed, int64_t n, float middle, float range) {
+    float *values = take((size_t)n * sizeof(*values));
+    for (int64_t i = 0; i < n; i++)
+        values[i] = middle + next_value(seed, range);
+    return values;
+}
+
+static float *random_bf16(uint64_t *seed, int64_t n, float range) {
+    float *values = random_f32(seed, n, 0, range);
+    for (int64_t i = 0; i < n; i++)
+        values[i] = dfx_bf16_to_f32(dfx_f32_to_bf16(values[i]));
+    return values;
+}
+
+static uint16_t *poisoned(int64_t n) {
+    uint16_t *values = take((size_t)n * sizeof(*values));
+    for (int64_t i = 0; i < n; i++)
+        values[i] = POISON;
+    return values;
+}
+
+/* Scales such that sums are near 1. */
+static operands make_operands(const struct fused_case *c, dfx_dtype in) {
+    uint64_t seed = (uint64_t)(c->m * 31 + c->n) * 2 + 1;
+    bool wide = c->parts & WIDE;
+    operands o = {.c = c, .in = in};
+    float code = in == DFX_DTYPE_I8 ? 127 : 448;
+    o.ldx = c->k + (wide ? CODES_ROOM : 0);
+    o.ldy = c->n + (wide ? VALUES_ROOM : 0);
+    o.ldr = c->parts & IN_PLACE ? o.ldy : c->n + (wide ? 2 * VALUES_ROOM : 0);
+    o.x = random_codes(&seed, in, c->m, o.ldx);
+    o.w = random_codes(&seed, in, c->n, o.ldx);
+    o.xs = random_f32(&seed, c->m, sqrtf(3) / code, 0.5f * sqrtf(3) / code);
+    o.ws = random_f32(&seed, c->n, sqrtf(3 / (float)c->k) / code,
+                      0.5f * sqrtf(3 / (float)c->k) / code);
+    o.b = random_bf16(&seed, c->n, 1);
+    o.gate = random_bf16(&seed, c->n, 1);
+    o.y = poisoned(c->m * o.ldy);
+    o.r = c->parts & IN_PLACE ? o.y : poisoned(c->m * o.ldr);
+    if (c->parts & R)
+        for (int64_t m = 0; m < c->m; m++)
+            for (int64_t n = 0; n < c->n; n++)
+                o.r[m * o.ldr + n] = dfx_f32_to_bf16(next_value(&seed, 2));
+    return o;
+}
+
+static void free_operands(operands *o) {
+    void *blocks[] = {o->x, o->w, o->xs, o->ws, o->b, o->gate, o->y, o->r == o->y ? NULL : o->r};
+    for (size_t i = 0; i < DFX_COUNT(blocks); i++)
+        free(blocks[i]);
+}
+
+/* ---- What is wanted */
+
+/* [k, rows]: columns become rows, over which sums are made. */
+static float *widen(dfx_dtype in, const uint8_t *codes, int64_t rows, int64_t ld, int64_t k) {
+    float *values = take((size_t)(rows * k) * sizeof(*values));
+    float *row = take((size_t)k * sizeof(*row));
+    for (int64_t i = 0; i < rows; i++) {
+        dfx_to_f32(in, codes + i * ld, row, (size_t)k);
+        for (int64_t j = 0; j < k; j++)
+            values[j * rows + i] = row[j];
+    }
+    free(row);
+    return values;
+}
+
+static double gelu(double x) {
+    return 0.5 * x * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
+static void end_row(const operands *o, int64_t m, double *row) {
+    const struct fused_case *c = o->c;
+    for (int64_t n = 0; n < c->n; n++) {
+        double v = row[n] * (double)o->xs[m] * (double)o->ws[n];
+        v += c->parts & (BIAS | BIAS_F32) ? (double)o->b[n] : 0;
+        v = c->parts & GELU ? gelu(v) : v;
+        v *= c->parts & GATE ? (double)o->gate[n] : 1;
+        row[n] = v + (c->parts & R ? (double)dfx_bf16_to_f32(o->r[m * o->ldr + n]) : 0);
+    }
+}
+
+/* The rows that are compared, one after another. */
+static double *want_of(const operands *o) {
+    const struct fused_case *c = o->c;
+    int64_t step = row_step(c), n_rows = (c->m + step - 1) / step;
+    float *w = widen(o->in, o->w, c->n, o->ldx, c->k), *x = take((size_t)c->k * sizeof(*x));
+    double *want = calloc((size_t)(n_rows * c->n), sizeof(*want));
+    must(want, "no memory");
+    for (int64_t i = 0; i < n_rows; i++) {
+        double *row = want + i * c->n;
+        dfx_to_f32(o->in, o->x + i * step * o->ldx, x, (size_t)c->k);
+        for (int64_t k = 0; k < c->k; k++)
+            for (int64_t n = 0; n < c->n; n++)
+                row[n] += (double)x[k] * (double)w[k * c->n + n];
+        end_row(o, i * step, row);
+    }
+    free(x);
+    free(w);
+    return want;
+}
+
+/* ---- What the device gives */
+
+enum { MOST_BLOCKS = 8 };
+
+typedef struct on_device {
+    dfx_backend *be;
+    dfx_mem blocks[MOST_BLOCKS];
+    int n;
+} on_device;
+
+static void *put(on_device *d, const void *host, size_t bytes) {
+    dfx_mem *mem = &d->blocks[d->n++];
+    must(d->be->vt->alloc(d->be, bytes, "case", mem) == DFX_OK, "no device memory");
+    must(d->be->vt->upload(d->be, mem->ptr, host, bytes) == DFX_OK, "no upload");
+    return mem->ptr;
+}
+
+static dfx_mat put_bf16(on_device *d, const float *values, int64_t n) {
+    uint16_t *host = take((size_t)n * sizeof(*host));
+    dfx_from_f32(DFX_DTYPE_BF16, values, host, (size_t)n);
+    dfx_mat mat = {.rows = 1, .cols = n, .ld = n, .dtype = DFX_DTYPE_BF16};
+    mat.ptr = put(d, host, (size_t)n * sizeof(*host));
+    free(host);
+    return mat;
+}
+
+static dfx_cuda_fused call_of(on_device *d, const operands *o) {
+    const struct fused_case *c = o->c;
+    size_t f32 = sizeof(float), bf16 = sizeof(uint16_t);
+    size_t m = (size_t)c->m, n = (size_t)c->n;
+    dfx_cuda_fused call = {.in = o->in, .m = c->m, .n = c->n, .k = c->k};
+    call.ldx = call.ldw = o->ldx;
+    call.x = put(d, o->x, m * (size_t)o->ldx);
+    call.w = put(d, o->w, n * (size_t)o->ldx);
+    call.xs = put(d, o->xs, m * f32);
+    call.ws = put(d, o->ws, n * f32);
+    call.y = (dfx_mat){.rows = c->m, .cols = c->n, .ld = o->ldy, .dtype = DFX_DTYPE_BF16};
+    call.y.ptr = put(d, o->y, m * (size_t)o->ldy * bf16);
+    if (c->parts & BIAS)
+        call.b = put_bf16(d, o->b, c->n);
+    if (c->parts & BIAS_F32) {
+        call.b = (dfx_mat){.rows = 1, .cols = c->n, .ld = c->n, .dtype = DFX_DTYPE_F32};
+        call.b.ptr = put(d, o->b, n * f32);
+    }
+    if (c->parts & GATE)
+        call.gate = put_bf16(d, o->gate, c->n);
+    if (c->parts & R) {
+        call.r = call.y;
+        call.r.ld = o->ldr;
+        if (!(c->parts & IN_PLACE))
+            call.r.ptr = put(d, o->r, m * (size_t)o->ldr * bf16);
+    }
+    call.act = c->parts & GELU ? DFX_ACT_GELU_TANH : DFX_ACT_NONE;
+    return call;
+}
+
+/* ---- Comparing */
+
+/* In units of the last place of BF16, which has 8 bits. */
+static double units_off(double got, double want, double common) {
+    int exponent;
+    frexp(want, &exponent);
+    double unit = ldexp(1, (exponent < -100 ? -100 : exponent) - 8);
+    return (fabs(got - want) - common) / unit;
+}
+
+/* `common`: what sums may be off by; of fp8, thirty times the usual error of Hopper's. */
+static void compare(pair *p, const operands *o, const double *want, const uint16_t *got) {
+    const struct fused_case *c = o->c;
+    double common = o->in == DFX_DTYPE_I8 ? 0x1p-20 : 4e-3, worst = 0;
+    int64_t n_gaps = 0, n_nan = 0, step = row_step(c);
+    for (int64_t m = 0; m < c->m; m++) {
+        for (int64_t n = 0; n < c->n && m % step == 0; n++) {
+            double value = (double)dfx_bf16_to_f32(got[m * o->ldy + n]);
+            double off = units_off(value, want[m / step * c->n + n], common);
+            n_nan += isnan(value);
+            worst = off > worst ? off : worst;
+        }
+        for (int64_t n = c->n; n < o->ldy; n++)
+            n_gaps += got[m * o->ldy + n] != POISON;
+    }
+    bool ok = worst <= 1 && !n_gaps && !n_nan;
+    printf("%s  %-72s %.3f ulp of 1%s%s\n", ok ? "ok  " : "FAIL", p->name, worst,
+           n_nan ? ", some are no numbers" : "", n_gaps ? ", written between rows" : "");
+    fflush(stdout);
+    *(ok ? &p->n_passed : &p->n_failed) += 1;
+}
+
+static void check_case(pair *p, const struct fused_case *c, dfx_dtype in) {
+    snprintf(p->name, sizeof(p->name), "fused %s [%d, %d] K %d%s%s%s%s", dfx_dtype_name(in), c->m,
+             c->n, c->k, c->parts & GELU ? " gelu" : "", c->parts & GATE ? " gate" : "",
+             c->parts & IN_PLACE ? " +y"
+             : c->parts & R      ? " +r"
+                                 : "",
+             c->parts & WIDE ? " wide" : "");
+    dfx_cuda *cuda = (dfx_cuda *)p->cuda;
+    operands o = make_operands(c, in);
+    on_device d = {.be = p->cuda};
+    dfx_cuda_fused call = call_of(&d, &o);
+    if ((p->only && !strstr(p->name, p->only)) || !dfx_cuda_fused_fits(cuda, &call)) {
+        p->n_skipped++;
+    } else {
+        size_t bytes = (size_t)(c->m * o.ldy) * sizeof(uint16_t);
+        uint16_t *got = take(bytes);
+        double *want = want_of(&o);
+        must(dfx_cuda_fused_run(cuda, &call) == DFX_OK, "run");
+        must(p->cuda->vt->download(p->cuda, got, call.y.ptr, bytes) == DFX_OK, "no download");
+        compare(p, &o, want, got);
+        free(want);
+        free(got);
+    }
+    for (int i = 0; i < d.n; i++)
+        p->cuda->vt->free(p->cuda, &d.blocks[i]);
+    free_operands(&o);
+}
+
+/* The device that this is made for must take the case that matters most, and refuse what it cannot do. */
+static void check_fits(pair *p) {
+    dfx_cuda *cuda = (dfx_cuda *)p->cuda;
+    dfx_mat y = {.rows = 4608, .cols = 3072, .ld = 3072, .dtype = DFX_DTYPE_BF16};
+    dfx_cuda_fused good = {.in = DFX_DTYPE_I8, .m = 4608, .n = 3072, .k = 3072, .y = y};
+    good.ldx = good.ldw = 3072;
+    dfx_cuda_fused bad[5];
+    for (size_t i = 0; i < DFX_COUNT(bad); i++)
+        bad[i] = good;
+    bad[0].n = 3076;
+    bad[1].k = 3080;
+    bad[2].ldw = 3080;
+    bad[3].in = DFX_DTYPE_F8_E5M2;
+    bad[4].act = DFX_ACT_SILU;
+    bool ok = dfx_cuda_fused_fits(cuda, &good) == (cuda->sm == 90);
+    for (size_t i = 0; i < DFX_COUNT(bad); i++)
+        ok = ok && !dfx_cuda_fused_fits(cuda, &bad[i]);
+    printf("%s  fused, what fits\n", ok ? "ok  " : "FAIL");
+    *(ok ? &p->n_passed : &p->n_failed) += 1;
+}
+
+void check_fused(pair *p) {
+    check_fits(p);
+    for (size_t i = 0; i < DFX_COUNT(cases); i++) {
+        check_case(p, &cases[i], DFX_DTYPE_I8);
+        check_case(p, &cases[i], DFX_DTYPE_F8_E4M3);
+    }
+}

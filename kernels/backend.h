@@ -98,7 +98,8 @@ typedef struct dfx_backend_vtable {
     /* Ops between record_begin and record_end are kept, not run; replay runs them again, with the addresses they had, as one
      * launch. NULL where running op by op costs nothing. */
     dfx_status (*record_begin)(dfx_backend *be);
-    dfx_status (*record_end)(dfx_backend *be, dfx_recording **out); /* out NULL: abandon it */
+    /* out NULL: abandon it. DFX_E_NOFIT, without a word: the device has no memory for it. */
+    dfx_status (*record_end)(dfx_backend *be, dfx_recording **out);
     dfx_status (*replay)(dfx_backend *be, dfx_recording *recording);
     void (*recording_free)(dfx_backend *be, dfx_recording *recording); /* NULL is fine */
 

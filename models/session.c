@@ -134,8 +134,7 @@ out:
 void dfx_session_end(dfx_model *m) {
     dfx_session *ses = &m->session;
     dfx_feed_close(ses->feed);
-    for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        dfx_recorded_fini(&ses->recorded[i], m->backend);
+    dfx_recorded_fini(&ses->recorded, m->backend);
     for (int i = 0; i < 2; i++)
         if (ses->latents[i].ptr)
             m->backend->vt->pinned_free(m->backend, &ses->latents[i]);

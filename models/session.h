@@ -15,7 +15,7 @@ typedef struct dfx_session {
     bool ready;
     dfx_shape shape; /* n_steps: the most that it can make */
     dfx_program programs[DFX_N_PROGRAMS];
-    dfx_recorded recorded[DFX_N_PROGRAMS];
+    dfx_recorded recorded; /* of the step: what is run once a picture gains nothing by it */
     uint32_t first_region[DFX_N_PROGRAMS]; /* within the stage */
     dfx_trace trace;
     dfx_plan plan;

@@ -53,8 +53,9 @@ static dfx_status record_ops(dfx_executor *ex, const dfx_program *program, const
         vt->record_end(ex->backend, NULL);
         return status;
     }
+    DFX_TRY(vt->record_end(ex->backend, out));
     ex->n_recorded++;
-    return vt->record_end(ex->backend, out);
+    return DFX_OK;
 }
 
 /* From its recording; where there is none yet, it is made. */
@@ -64,8 +65,19 @@ static dfx_status run_region(dfx_executor *ex, const dfx_program *program, dfx_r
     if (!recorded || !ex->backend->vt->replay || ex->probe)
         return run_ops(ex, program, region, externs, base);
     dfx_recording *recording = dfx_recorded_find(recorded, region_idx, base);
+    if (!recording && ex->is_full)
+        return run_ops(ex, program, region, externs, base);
     if (!recording) {
-        DFX_TRY(record_ops(ex, program, region, externs, base, &recording));
+        dfx_status status = record_ops(ex, program, region, externs, base, &recording);
+        if (status == DFX_E_NOFIT) {
+            ex->is_full = true;
+            dfx_info(ex->sink,
+                     "the device has no memory to record more than %u regions: the others are "
+                     "launched op by op",
+                     ex->n_recorded);
+            return run_ops(ex, program, region, externs, base);
+        }
+        DFX_TRY(status);
         DFX_TRY(dfx_recorded_add(recorded, ex->backend, region_idx, base, recording));
     }
     return ex->backend->vt->replay(ex->backend, recording);

@@ -32,6 +32,12 @@ dfx_status dfx_cuda_record_end(dfx_backend *be, dfx_recording **out) {
     DFX_TRY(dfx_cuda_check(cuda, ended, what));
     cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
     cudaGraphDestroy(graph);
+    if (error == cudaSuccess && (error = cudaGraphUpload(exec, cuda->compute)) != cudaSuccess)
+        cudaGraphExecDestroy(exec);
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); /* the caller knows what to do */
+        return DFX_E_NOFIT;
+    }
     DFX_TRY(dfx_cuda_check(cuda, error, what));
     dfx_recording *recording;
     dfx_status status = dfx_new(be->sink, "recording", &recording);

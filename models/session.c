@@ -247,8 +247,9 @@ dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int step, void *cons
                     .backend = m->backend,
                     .first_visit = first_visit_of(ses, id, step)};
     dfx_page_source pages = {.pin = pin_visit, .unpin = unpin_visit, .self = &f};
+    dfx_recorded *recorded = id == DFX_PROGRAM_STEP ? &ses->recorded : NULL;
     dfx_status status =
-        dfx_executor_run(&ses->executor, &ses->programs[id], &ses->recorded[id], &pages, externs);
+        dfx_executor_run(&ses->executor, &ses->programs[id], recorded, &pages, externs);
     return status == DFX_OK ? f.status : status;
 }
 

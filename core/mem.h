@@ -16,8 +16,7 @@
 typedef enum dfx_space {
     DFX_SPACE_HOST,
     DFX_SPACE_PINNED,
-    DFX_SPACE_DEVICE,
-    DFX_SPACE_MAPPED
+    DFX_SPACE_DEVICE
 } dfx_space;
 
 /* One block. `tag` is a string literal naming the owner; freeing reads `space`. */

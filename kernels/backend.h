@@ -57,6 +57,11 @@ typedef struct dfx_backend_vtable {
     dfx_status (*pinned_alloc)(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out);
     void (*pinned_free)(dfx_backend *be, dfx_mem *mem);
 
+    /* The same for part of a block of core/mem.h: [ptr, ptr + bytes), both multiples of 4096. To be undone before the block
+     * is freed. Errors: DFX_E_NOFIT. Any thread. */
+    dfx_status (*pin)(dfx_backend *be, void *ptr, size_t bytes);
+    void (*unpin)(dfx_backend *be, void *ptr, size_t bytes);
+
     /* Pages, from pinned memory to the device, beside the running of ops. Copies are made one after the other, in the order
      * of the calls; the caller numbers them, each one more than the one before. A copy begins when the ops up to the mark of
      * `after_visit` have ended (DFX_NO_MARK: at once). At most DFX_COPIES_AHEAD may be begun and not yet waited for. From
@@ -82,6 +87,10 @@ typedef struct dfx_backend_vtable {
     /* Bytes that the backend takes for itself after what was prepared since the last workspace_free; on a GPU with what the
      * driver takes for the process. While no other memory of the backend is held. */
     size_t (*workspace_bytes)(const dfx_backend *be);
+
+    /* Of workspace_bytes, what the driver takes and will take: context, libraries, kernels that are loaded when they are
+     * first run, recordings. */
+    size_t (*driver_reserve_bytes)(const dfx_backend *be);
 
     /* What the device's driver counts for this process now, all included; another process that took or gave back memory since
      * the backend was opened is counted in or out. 0: nobody knows. */

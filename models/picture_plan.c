@@ -5,25 +5,27 @@
 /* What a CUDA backend holds beside its context: cuBLASLt's workspace, and the largest part of its own. */
 enum { PRODUCT_WORKSPACE_BYTES = 32 << 20, OP_WORKSPACE_BYTES = 64 << 20 };
 
+/* workspace_bytes and driver_bytes. */
 static dfx_status workspace(const dfx_picture_question *q, const dfx_program p[DFX_N_PROGRAMS],
-                            uint64_t *bytes) {
-    *bytes = q->profile->context_bytes + PRODUCT_WORKSPACE_BYTES + OP_WORKSPACE_BYTES;
+                            dfx_plan_problem *problem) {
+    problem->driver_bytes = q->profile->context_bytes;
+    problem->workspace_bytes =
+        q->profile->context_bytes + PRODUCT_WORKSPACE_BYTES + OP_WORKSPACE_BYTES;
     if (!q->backend)
         return DFX_OK;
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
         DFX_TRY(dfx_executor_announce(q->backend, &p[i]));
-    *bytes = q->backend->vt->workspace_bytes(q->backend);
+    problem->workspace_bytes = q->backend->vt->workspace_bytes(q->backend);
+    problem->driver_bytes = q->backend->vt->driver_reserve_bytes(q->backend);
     return DFX_OK;
 }
 
 static dfx_status make(const dfx_picture_question *q, const dfx_sink *sink, dfx_picture_plan *out) {
     const dfx_profile *f = q->profile;
     dfx_state unused;
-    uint64_t workspace_bytes;
     dfx_shape most = q->shape; /* what a session is built for */
     most.n_steps = dfx_picture_step_capacity(q->shape.n_steps);
     DFX_TRY(dfx_picture_build(q->configs, q->env, &most, out->programs));
-    DFX_TRY(workspace(q, out->programs, &workspace_bytes));
     DFX_TRY(dfx_picture_trace(out->programs, q->shape.n_steps, f, sink, &out->trace));
     out->problem = (dfx_plan_problem){
         .pages = out->trace.pages,
@@ -31,11 +33,11 @@ static dfx_status make(const dfx_picture_question *q, const dfx_sink *sink, dfx_
         .n_pages = out->trace.n_pages,
         .n_stages = out->trace.n_stages,
         .budget_bytes = q->budget_bytes ? q->budget_bytes : f->device_bytes,
-        .workspace_bytes = workspace_bytes,
         .state_bytes = dfx_picture_state(q->configs, &most, q->env[0].act_dtype, NULL, &unused),
         .ram_budget_bytes = q->ram_budget_bytes ? q->ram_budget_bytes : f->host_bytes / 4 * 3,
         .offload = q->offload,
         .profile = f};
+    DFX_TRY(workspace(q, out->programs, &out->problem));
     return dfx_plan_make(&out->problem, sink, &out->plan);
 }
 

@@ -15,6 +15,7 @@ static dfx_status make_plan(dfx_model *m, dfx_session *ses) {
         .n_stages = ses->trace.n_stages,
         .budget_bytes = m->budget.limit_bytes,
         .workspace_bytes = m->backend->vt->workspace_bytes(m->backend),
+        .driver_bytes = m->backend->vt->driver_reserve_bytes(m->backend),
         .state_bytes =
             dfx_picture_state(&m->parts.configs, &ses->shape, m->backend->act_dtype, NULL, &unused),
         .ram_budget_bytes = m->ram_budget_bytes,

@@ -112,6 +112,10 @@ typedef struct dfx_backend_vtable {
     dfx_status (*replay)(dfx_backend *be, dfx_recording *recording);
     void (*recording_free)(dfx_backend *be, dfx_recording *recording); /* NULL is fine */
 
+    /* What a profiler shows around the calls between them. NULL where there is none. */
+    void (*range_begin)(dfx_backend *be, const char *name);
+    void (*range_end)(dfx_backend *be);
+
     /* mark_begin: the ops of `visit` begin here. mark: they end here. wait_mark: blocks the caller, of any thread, until they
      * have ended. Backends that run ops to their end before run returns do nothing. */
     dfx_status (*mark_begin)(dfx_backend *be, uint32_t visit);

@@ -1,5 +1,7 @@
 #include "offload/executor.h"
 
+#include "core/timeline.h"
+
 dfx_status dfx_executor_announce(dfx_backend *backend, const dfx_program *program) {
     for (uint32_t i = 0; i < program->n_ops; i++) {
         dfx_op_call call;
@@ -47,6 +49,7 @@ static dfx_status run_ops(dfx_executor *ex, const dfx_program *program, const df
 static dfx_status record_ops(dfx_executor *ex, const dfx_program *program, const dfx_region *region,
                              void *const *externs, void *page_base, dfx_recording **out) {
     const dfx_backend_vtable *vt = ex->backend->vt;
+    uint64_t begin_ns = dfx_clock_ns();
     DFX_TRY(vt->record_begin(ex->backend));
     dfx_status status = run_ops(ex, program, region, externs, page_base);
     if (status != DFX_OK) {
@@ -55,6 +58,7 @@ static dfx_status record_ops(dfx_executor *ex, const dfx_program *program, const
     }
     DFX_TRY(vt->record_end(ex->backend, out));
     ex->n_recorded++;
+    ex->record_ns += dfx_clock_ns() - begin_ns;
     return DFX_OK;
 }
 
@@ -83,6 +87,17 @@ static dfx_status run_region(dfx_executor *ex, const dfx_program *program, dfx_r
     return ex->backend->vt->replay(ex->backend, recording);
 }
 
+static void range_begin(const dfx_executor *ex, const dfx_program *program, uint32_t region_idx) {
+    if (ex->backend->vt->range_begin)
+        ex->backend->vt->range_begin(ex->backend,
+                                     program->pages[program->regions[region_idx].page_idx].name);
+}
+
+static void range_end(const dfx_executor *ex) {
+    if (ex->backend->vt->range_end)
+        ex->backend->vt->range_end(ex->backend);
+}
+
 dfx_status dfx_executor_run(dfx_executor *ex, const dfx_program *program, dfx_recorded *recorded,
                             const dfx_page_source *pages, void *const *externs) {
     if (ex->activation_bytes < program->act_bytes)
@@ -95,7 +110,9 @@ dfx_status dfx_executor_run(dfx_executor *ex, const dfx_program *program, dfx_re
     for (uint32_t i = 0; i < program->n_regions; i++) {
         void *base;
         DFX_TRY(pages->pin(pages->self, i, program->regions[i].page_idx, &base));
+        range_begin(ex, program, i);
         dfx_status status = run_region(ex, program, recorded, i, externs, base);
+        range_end(ex);
         pages->unpin(pages->self, i);
         DFX_TRY(status);
     }

@@ -50,6 +50,7 @@ static dfx_status cuda_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx
                         tag, bytes, free_bytes, all_bytes);
     }
     DFX_TRY(dfx_cuda_check(cuda_of(be), error, tag));
+    cuda_of(be)->n_allocs++;
     *out = (dfx_mem){ptr, bytes, DFX_SPACE_DEVICE, tag};
     return DFX_OK;
 }

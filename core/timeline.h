@@ -23,7 +23,7 @@ typedef struct dfx_timeline dfx_timeline;
     X(DFX_TRACK_COMPUTE, "compute") /* ops of a region */                               \
     X(DFX_TRACK_STALL, "stall")     /* waiting for a page */                            \
     X(DFX_TRACK_COPY, "copy")       /* of a page to the device */                       \
-    X(DFX_TRACK_DISK, "disk")       /* reading, checking and expanding of a page */
+    X(DFX_TRACK_DISK, "disk")       /* reading and expanding of a page */
 
 #define DFX_TRACK_ENUM(name, text) name,
 typedef enum dfx_track { DFX_TRACK_LIST(DFX_TRACK_ENUM) DFX_N_TRACKS } dfx_track;

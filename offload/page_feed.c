@@ -1,14 +1,14 @@
 /* One picture is a list of transfers, in the order of the timetable, and five cursors into it, under one lock:
  *
- *   COLD --ask_all--> READING --read_some, verified--> PINNED or STAGED --begin_copy--> COMING --end_copy--> PLACED
+ *   COLD --ask_all--> READING --read_some--> PINNED or STAGED --begin_copy, verified--> COMING --end_copy--> PLACED
  *              n_asked                          n_read                       n_begun              n_placed
  *
  *   n_placed <= n_begun <= n_read <= n_asked <= n_list;   n_ended counts visits
  *   reader   asks for a page when it has a place to read to: its own of the RAM tier; a staging buffer, free again when
  *            the page that was in it is placed; on unified memory the place itself, free after `after_visit`. Pages of the
  *            RAM tier that are there pass without a read.
- *   copier   begins the copy of the next page that is read when the end of `after_visit` is marked, a few copies ahead, and
- *            otherwise waits for the oldest of them to end. A page that was read to its place passes.
+ *   copier   checks the next page that is read and begins its copy when the end of `after_visit` is marked, a few copies ahead,
+ *            and otherwise waits for the oldest of them to end. A page that was read to its place passes.
  *   pin      of a page that is coming makes the ops wait, not the caller.
  *
  * A visit ends twice: unpinned, its ops are queued and their end is marked; some time later they have run. A copy to its
@@ -382,30 +382,6 @@ static void note_read(dfx_feed *feed, const feed_job *job) {
                       page->stored_bytes);
 }
 
-/* Reads have touched the memory, which makes it quick. */
-static dfx_status pin_page(dfx_feed *feed, uint32_t page_idx) {
-    dfx_backend *be = feed->o.backend;
-    if (dfx_feed_way_of(feed, page_idx) != FEED_WAY_RAM || feed->is_pinned[page_idx])
-        return DFX_OK;
-    DFX_TRY(
-        be->vt->pin(be, dfx_feed_ram_place(feed, page_idx), dfx_feed_ram_bytes(feed, page_idx)));
-    feed->is_pinned[page_idx] = true;
-    return DFX_OK;
-}
-
-/* Without the lock: the bytes that came become the page. */
-static dfx_status finish_page(dfx_feed *feed, const feed_job *job) {
-    const dfx_packed_page *page = dfx_feed_page(feed, job->page_idx);
-    if (job->stored)
-        DFX_TRY(dfx_packed_expand(page, feed->sink, job->stored, job->dst, feed->scratch.ptr));
-    DFX_TRY(pin_page(feed, job->page_idx));
-    if (feed->is_verified[job->page_idx] && feed->o.verify == DFX_VERIFY_FIRST)
-        return DFX_OK;
-    DFX_TRY(dfx_packed_verify(feed->o.packed, page, job->dst, feed->sink));
-    feed->is_verified[job->page_idx] = true;
-    return DFX_OK;
-}
-
 /* The lock is given up while reading. The jobs are the reader's own; others only look whether there are any. */
 static void read_some(dfx_feed *feed) {
     uint32_t n_done;
@@ -416,7 +392,9 @@ static void read_some(dfx_feed *feed) {
     for (uint32_t i = 0; status == DFX_OK && i < n_done && !feed->stop; i++) {
         feed_job job = feed->jobs[feed->first_job];
         pthread_mutex_unlock(&feed->lock);
-        status = finish_page(feed, &job);
+        if (job.stored)
+            status = dfx_packed_expand(dfx_feed_page(feed, job.page_idx), feed->sink, job.stored,
+                                       job.dst, feed->scratch.ptr);
         note_read(feed, &job);
         pthread_mutex_lock(&feed->lock);
         if (status != DFX_OK)
@@ -471,31 +449,55 @@ static void note_copy(const dfx_feed *feed, const dfx_transfer *transfer, uint64
     dfx_timeline_span(feed->o.timeline, DFX_TRACK_COPY, page->name, begin_ns, end_ns, page->bytes);
 }
 
-/* The lock is given up while the backend is asked. */
+/* What was read is what was packed, and a page of the RAM tier is pinned: reads have touched it, which makes that quick. */
+static dfx_status check_page(dfx_feed *feed, uint32_t page_idx, char *bytes) {
+    dfx_backend *be = feed->o.backend;
+    bool in_ram = dfx_feed_way_of(feed, page_idx) == FEED_WAY_RAM;
+    if (!feed->is_verified[page_idx] || (feed->o.verify == DFX_VERIFY_ALWAYS && !in_ram)) {
+        feed->is_verified[page_idx] = false;
+        DFX_TRY(
+            dfx_packed_verify(feed->o.packed, dfx_feed_page(feed, page_idx), bytes, feed->sink));
+        feed->is_verified[page_idx] = true;
+    }
+    if (in_ram && !feed->is_pinned[page_idx]) {
+        DFX_TRY(be->vt->pin(be, bytes, dfx_feed_ram_bytes(feed, page_idx)));
+        feed->is_pinned[page_idx] = true;
+    }
+    return DFX_OK;
+}
+
+static dfx_status queue_copy(dfx_feed *feed, const dfx_transfer *transfer, void *place,
+                             const void *src) {
+    dfx_backend *be = feed->o.backend;
+    uint64_t begin_ns = dfx_clock_ns();
+    DFX_TRY(be->vt->copy_begin(be, feed->n_begun, mark_of(feed, transfer), place, src,
+                               (size_t)dfx_feed_page(feed, transfer->page_idx)->bytes));
+    if (!be->vt->copy_times) /* it has been made */
+        note_copy(feed, transfer, begin_ns, dfx_clock_ns());
+    return DFX_OK;
+}
+
+/* The lock is given up while the page is looked at and the backend is asked; n_begun is the copier's own. */
 static void begin_copy(dfx_feed *feed) {
     const dfx_transfer *transfer = transfer_at(feed, feed->n_begun);
-    dfx_backend *be = feed->o.backend;
     dfx_feed_way way = dfx_feed_way_of(feed, transfer->page_idx);
-    dfx_status status = DFX_OK;
-    if (way != FEED_WAY_PLACE) {
-        const char *src = way == FEED_WAY_STAGED ? staging_buffer(feed, feed->n_staging_begun)
-                                                 : dfx_feed_ram_place(feed, transfer->page_idx);
-        size_t bytes = (size_t)dfx_feed_page(feed, transfer->page_idx)->bytes;
-        uint32_t copy = feed->n_begun, after = mark_of(feed, transfer);
-        feed->copying = true;
-        pthread_mutex_unlock(&feed->lock);
-        uint64_t begin_ns = dfx_clock_ns();
-        status =
-            be->vt->copy_begin(be, copy, after, (char *)feed->o.arena + transfer->off, src, bytes);
-        if (!be->vt->copy_times) /* it has been made */
-            note_copy(feed, transfer, begin_ns, dfx_clock_ns());
-        pthread_mutex_lock(&feed->lock);
-        feed->copying = false;
-    }
+    char *place = (char *)feed->o.arena + transfer->off;
+    char *src = way == FEED_WAY_STAGED ? staging_buffer(feed, feed->n_staging_begun)
+                : way == FEED_WAY_RAM  ? dfx_feed_ram_place(feed, transfer->page_idx)
+                                       : place;
+    feed->copying = true;
+    pthread_mutex_unlock(&feed->lock);
+    dfx_status status = check_page(feed, transfer->page_idx, src);
+    if (status == DFX_OK && way != FEED_WAY_PLACE)
+        status = queue_copy(feed, transfer, place, src);
+    pthread_mutex_lock(&feed->lock);
+    feed->copying = false;
     if (status == DFX_OK) {
         feed->n_staging_begun += way == FEED_WAY_STAGED;
         feed->n_begun++;
     } else {
+        if (!feed->is_verified[transfer->page_idx])
+            feed->is_loaded[transfer->page_idx] = false;
         fail(feed, status);
     }
     pthread_cond_broadcast(&feed->changed);

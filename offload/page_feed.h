@@ -1,7 +1,7 @@
 /* Feed: plays a plan's timetable: disk -> pinned -> device. It has no policy of its own.
  *
- *   a page of the RAM tier    COLD --read, verified--> PINNED --copy--> PLACED --visit ends--> its place is free again
- *   any other page            COLD --read into a staging buffer--> STAGED --copy--> PLACED     (staging buffer free again)
+ *   a page of the RAM tier    COLD --read--> PINNED --verified, copy--> PLACED --visit ends--> its place is free again
+ *   any other page            COLD --read into a staging buffer--> STAGED --verified, copy--> PLACED  (buffer free again)
  *   on unified memory         COLD --read straight to its place--> PLACED
  *
  * Two threads beside the executor's: one reads (io_uring with O_DIRECT, registered buffers and file, the profile's queue

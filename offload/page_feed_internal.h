@@ -38,9 +38,10 @@ struct dfx_feed {
     dfx_mem stored_mem, stored, scratch;
     size_t stored_stride;
 
-    /* The reader's alone. Owned. */
-    dfx_disk *disk;
-    bool *is_verified, *is_pinned; /* [n_pages]; is_pinned: its place of the RAM tier */
+    dfx_disk *disk; /* the reader's alone. Owned */
+
+    /* The copier's alone. Owned. [n_pages] */
+    bool *is_verified, *is_pinned; /* is_pinned: its place of the RAM tier */
     uint64_t read_ns;              /* when the last page was read, checked and expanded */
 
     pthread_mutex_t lock;

@@ -275,6 +275,69 @@ static void executor_with_too_small_a_block_says_so_and_pins_nothing(void **stat
     end(t);
 }
 
+/* Two lanes, the second one with the rows of x the other way round. */
+static dfx_status run_two_lanes(bench *t, float x[ROWS * D], float y[ROWS * D]) {
+    for (int i = 0; i < ROWS * D; i++)
+        x[i] = t->x[ROWS * D - 1 - i];
+    t->n_events = 0;
+    dfx_lane lanes[] = {{.externs = (void *[]){t->x, t->y}}, {.externs = (void *[]){x, y}}};
+    return dfx_executor_run_lanes(&t->executor, &t->program, &t->pages, lanes, 2);
+}
+
+static void give_two_blocks(bench *t) {
+    free(t->executor.activations);
+    t->executor.activation_bytes = 2 * t->program.act_bytes;
+    t->executor.activations = aligned_alloc(DFX_ACT_ALIGN, t->executor.activation_bytes);
+    assert_non_null(t->executor.activations);
+    memset(t->executor.activations, 0xFF, t->executor.activation_bytes);
+}
+
+static void executor_lanes_share_pages_and_nothing_else(void **state) {
+    static const event want[] = {
+        {'p', 0, 0},           {'a', 0, DFX_NO_PAGE}, {'l', 0, 0},           {'a', 0, DFX_NO_PAGE},
+        {'a', 0, DFX_NO_PAGE}, {'l', 0, 0},           {'a', 0, DFX_NO_PAGE}, {'u', 0, DFX_NO_PAGE},
+        {'p', 1, 1},           {'l', 0, 1},           {'l', 0, 1},           {'u', 1, DFX_NO_PAGE}};
+    bench *t = begin(*state, false);
+    float first[ROWS * D], second[ROWS * D], x[ROWS * D], y[ROWS * D];
+    assert_int_equal(run(t), DFX_OK);
+    memcpy(first, t->y, sizeof(first));
+    give_two_blocks(t);
+    assert_int_equal(run_two_lanes(t, x, y), DFX_OK);
+    same_events(t, want, (int)DFX_COUNT(want));
+    assert_memory_equal(t->y, first, sizeof(first));
+    memcpy(second, y, sizeof(second));
+    memcpy(t->x, x, sizeof(x)); /* what the second lane had, alone */
+    assert_int_equal(run(t), DFX_OK);
+    assert_memory_equal(t->y, second, sizeof(second));
+    assert_memory_not_equal(first, second, sizeof(first));
+    end(t);
+}
+
+static void executor_lanes_cancelled_in_the_second_leave_nothing_pinned(void **state) {
+    bench *t = begin(*state, false);
+    float x[ROWS * D], y[ROWS * D];
+    int n_polls = -2; /* the first lane has three ops in the first region */
+    give_two_blocks(t);
+    t->backend->vt->set_cancel(t->backend, at_third_poll, &n_polls);
+    assert_int_equal(run_two_lanes(t, x, y), DFX_E_CANCELLED);
+    assert_null(t->page);
+    assert_int_equal(t->n_events, 6); /* pin, three ops, one of the second lane, unpin */
+    assert_int_equal(t->events[5].what, 'u');
+    t->backend->vt->set_cancel(t->backend, NULL, NULL);
+    end(t);
+}
+
+static void executor_with_a_block_for_one_of_two_lanes_says_so(void **state) {
+    bench *t = begin(*state, false);
+    float x[ROWS * D], y[ROWS * D];
+    give_two_blocks(t);
+    t->executor.activation_bytes--;
+    assert_int_equal(run_two_lanes(t, x, y), DFX_E_INTERNAL);
+    said_error(&t->dir->log, "program: an activation block of");
+    assert_int_equal(t->n_events, 0);
+    end(t);
+}
+
 /* After announce and workspace_alloc, and with pages there, a run takes no memory. */
 static void executor_run_does_not_allocate(void **state) {
     bench *t = begin(*state, true);
@@ -310,6 +373,9 @@ int main(void) {
         IN_TMPDIR(executor_forwards_error_of_pin_and_leaves_nothing_pinned),
         IN_TMPDIR(executor_cancelled_stops_unpins_and_runs_again),
         IN_TMPDIR(executor_with_too_small_a_block_says_so_and_pins_nothing),
+        IN_TMPDIR(executor_lanes_share_pages_and_nothing_else),
+        IN_TMPDIR(executor_lanes_cancelled_in_the_second_leave_nothing_pinned),
+        IN_TMPDIR(executor_with_a_block_for_one_of_two_lanes_says_so),
         IN_TMPDIR(executor_run_does_not_allocate),
         IN_TMPDIR(executor_announces_every_op),
     };

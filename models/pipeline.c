@@ -27,7 +27,7 @@ typedef struct run {
     dfx_group *group;
     float guidance; /* as used */
     int at, n_at;   /* pictures of the group that the stage works on */
-    account booked; /* has its pictures */
+    account booked; /* what pictures have their shares of */
     uint64_t stage_begin_ns;
     uint64_t step_begin_ns;
     dfx_stage stage;
@@ -263,20 +263,18 @@ static dfx_status run_step(run *r, int step) {
     enum { N_EXTERNS = 7 };
     dfx_state *s = &r->ses->state;
     void *externs[DFX_LANES_MAX][N_EXTERNS];
-    void *const *of_lane[DFX_LANES_MAX];
     dfx_backend *be = r->m->backend;
     size_t row_bytes =
         (size_t)dfx_flux_mod_cols(&r->m->parts.configs.flux) * dfx_dtype_bytes(be->act_dtype);
     DFX_TRY(be->vt->copy_device(be, s->step_mod, (unsigned char *)s->mod + (size_t)step * row_bytes,
                                 row_bytes));
     DFX_TRY(be->vt->copy_device(be, s->step_dt, s->dt + step, sizeof(float)));
-    for (int i = 0; i < r->group->n; i++) {
-        void *const own[N_EXTERNS] = {s->x[i], s->txt,     s->step_mod, s->cos,
-                                      s->sin,  s->step_dt, s->v[i]};
-        memcpy(externs[i], own, sizeof(own));
-        of_lane[i] = externs[i];
-    }
-    DFX_TRY(dfx_session_run_lanes(r->m, DFX_PROGRAM_STEP, step, of_lane, r->group->n));
+    for (int lane = 0; lane < r->group->n; lane++)
+        memcpy(externs[lane],
+               (void *[N_EXTERNS]){s->x[lane], s->txt, s->step_mod, s->cos, s->sin, s->step_dt,
+                                   s->v[lane]},
+               sizeof(externs[lane]));
+    DFX_TRY(dfx_session_run_lanes(r->m, DFX_PROGRAM_STEP, step, externs[0], r->group->n));
     return dfx_session_keep_latents(r->m, step, r->group->n);
 }
 

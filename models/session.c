@@ -21,6 +21,9 @@ static dfx_status make_plan(dfx_model *m, dfx_session *ses) {
     ses->shape = answer.shape;
     ses->trace = answer.trace;
     ses->plan = answer.plan;
+    if (ses->shape.n_lanes > 1)
+        dfx_debug(&m->sink, "up to %d pictures are made together and share what is brought",
+                  ses->shape.n_lanes);
     return DFX_OK;
 }
 
@@ -247,8 +250,8 @@ void dfx_session_group_end(dfx_model *m) {
     tell_driver_bytes(m);
 }
 
-dfx_status dfx_session_run_lanes(dfx_model *m, dfx_program_id id, int repeat,
-                                 void *const *const externs[], int n_lanes) {
+dfx_status dfx_session_run_lanes(dfx_model *m, dfx_program_id id, int repeat, void *const *externs,
+                                 int n_lanes) {
     dfx_session *ses = &m->session;
     dfx_lane lanes[DFX_LANES_MAX];
     feed_pages f = {.m = m,
@@ -257,7 +260,7 @@ dfx_status dfx_session_run_lanes(dfx_model *m, dfx_program_id id, int repeat,
                     .first_visit = first_visit_of(ses, id, repeat)};
     dfx_page_source pages = {.pin = pin_visit, .unpin = unpin_visit, .self = &f};
     for (int i = 0; i < n_lanes; i++)
-        lanes[i] = (dfx_lane){.externs = externs[i],
+        lanes[i] = (dfx_lane){.externs = externs + (size_t)i * ses->programs[id].n_externs,
                               .recorded = id == DFX_PROGRAM_STEP ? &ses->recorded[i] : NULL};
     dfx_status status = dfx_executor_run_lanes(&ses->executor, &ses->programs[id], &pages, lanes,
                                                (uint32_t)n_lanes);
@@ -265,7 +268,7 @@ dfx_status dfx_session_run_lanes(dfx_model *m, dfx_program_id id, int repeat,
 }
 
 dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int repeat, void *const *externs) {
-    return dfx_session_run_lanes(m, id, repeat, &externs, 1);
+    return dfx_session_run_lanes(m, id, repeat, externs, 1);
 }
 
 static uint32_t last_visit_of(const dfx_session *ses, dfx_program_id id, int repeat) {

@@ -52,9 +52,9 @@ dfx_status dfx_session_upload_sigmas(dfx_model *model, int n_steps);
 /* Queue a program with its pages from the feed. `repeat`: the step of the denoiser, the picture of the decoder, else 0. */
 dfx_status dfx_session_run(dfx_model *model, dfx_program_id id, int repeat, void *const *externs);
 
-/* The same in several lanes: externs[lane]. Of the denoiser only. */
+/* The same in several lanes, which the denoiser alone has: externs of one behind those of the other. */
 dfx_status dfx_session_run_lanes(dfx_model *model, dfx_program_id id, int repeat,
-                                 void *const *const externs[], int n_lanes);
+                                 void *const *externs, int n_lanes);
 
 /* Wait until the program has run. */
 dfx_status dfx_session_wait(dfx_model *model, dfx_program_id id, int repeat);

@@ -167,7 +167,8 @@ dfx_status dfx_generate(dfx_model *model, const dfx_request *request, dfx_image 
 
 /* n pictures of one request, in order: out[i] has the seed request->seed + i and is, bit for bit, what dfx_generate makes of that
  * seed. Where weights are waited for, as many pictures as fit the budget and gain by it go through the denoiser together, and
- * what is brought serves them all; they are decoded one after the other. Text is encoded once.
+ * what is brought serves them all; they are decoded one after the other. Text is encoded once. A model that has made fewer at a
+ * time may plan anew for more, and read its weights again, once.
  * Errors: as dfx_generate; DFX_E_USAGE for n < 1; what request->made said. On an error, cancellation too, the pictures that were
  * finished before are in `out`, and the others are zeroed. */
 dfx_status dfx_generate_batch(dfx_model *model, const dfx_request *request, int n, dfx_image *out);

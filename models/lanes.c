@@ -14,6 +14,7 @@ static dfx_status plan_with(const dfx_lanes_question *q, int n_lanes, const dfx_
                             dfx_lanes_answer *out) {
     dfx_state unused;
     *out = (dfx_lanes_answer){.shape = q->shape, .problem = q->problem};
+    out->shape.n_steps = dfx_picture_step_capacity(q->shape.n_steps);
     out->shape.n_lanes = n_lanes;
     dfx_shape planned = out->shape;
     planned.n_steps = q->n_steps;
@@ -55,7 +56,7 @@ static int least_of(int a, int b) {
 
 /* The decoder is planned once for each lane, and the denoiser shall stay the stage that repeats most. */
 static int most_lanes(const dfx_lanes_question *q) {
-    return least_of(least_of(q->shape.n_pictures, q->n_steps), DFX_LANES_MAX);
+    return least_of(least_of(q->shape.n_pictures, q->shape.n_steps), DFX_LANES_MAX);
 }
 
 /* More lanes than *best has, as long as they can pay; those that do not fit end it. */

@@ -13,8 +13,8 @@
 typedef struct dfx_lanes_question {
     const dfx_configs *configs;
     const dfx_program *programs; /* [DFX_N_PROGRAMS] */
-    dfx_shape shape;             /* that the state is for; n_lanes is the question */
-    int n_steps;                 /* that are planned */
+    dfx_shape shape;             /* of the request; n_lanes is the question */
+    int n_steps; /* that are planned: those of the request, or all that the session can make */
     dfx_dtype act_dtype;
     dfx_plan_problem problem; /* without what depends on lanes: pages, stages, state */
 } dfx_lanes_question;

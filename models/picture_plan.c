@@ -28,7 +28,7 @@ static dfx_status make(const dfx_picture_question *q, const dfx_sink *sink, dfx_
     dfx_lanes_question question = {
         .configs = q->configs,
         .programs = out->programs,
-        .shape = most,
+        .shape = q->shape,
         .n_steps = q->shape.n_steps,
         .act_dtype = q->env[0].act_dtype,
         .problem = {.budget_bytes = q->budget_bytes ? q->budget_bytes : f->device_bytes,

@@ -4,12 +4,12 @@
 #include "models/model.h"
 
 /* Decide how many pictures go together and where everything will be; nothing of the session is on the device yet. */
-static dfx_status make_plan(dfx_model *m, dfx_session *ses) {
+static dfx_status make_plan(dfx_model *m, const dfx_shape *request, dfx_session *ses) {
     dfx_lanes_answer answer;
     dfx_lanes_question question = {
         .configs = &m->parts.configs,
         .programs = ses->programs,
-        .shape = ses->shape,
+        .shape = *request,
         .n_steps = ses->shape.n_steps,
         .act_dtype = m->backend->act_dtype,
         .problem = {.budget_bytes = m->budget.limit_bytes,
@@ -122,7 +122,7 @@ dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
     DFX_TRY_OUT(status, dfx_picture_build(&m->parts.configs, env, &ses->shape, ses->programs));
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
         DFX_TRY_OUT(status, dfx_executor_announce(m->backend, &ses->programs[i]));
-    DFX_TRY_OUT(status, make_plan(m, ses));
+    DFX_TRY_OUT(status, make_plan(m, shape, ses));
     DFX_TRY_OUT(status, find_pages(m, ses));
     DFX_TRY_OUT(status,
                 dfx_visit_clock_init(&ses->clock, &ses->plan, &ses->trace, m->timeline, &m->sink));

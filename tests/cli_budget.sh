@@ -56,6 +56,10 @@ for seed in 3 4 5 6; do
     cmp -s alone.png four-$seed.png || fault "$name: seed $seed is another picture"
 done
 [ "$moved" -lt $(($(number run copied_bytes) * 2)) ] || fault "$name: $moved bytes moved, $(number run copied_bytes) for one"
+# No more go together than there are steps, as planned.
+"$edge" plan -m "$model" "${together[@]}" --steps 3 --gpu slow.profile -n 4 --json >plan 2>/dev/null || fault "$name: no plan of 3 steps"
+"$edge" -m "$model" "${together[@]}" --steps 3 --profile slow.profile --seed 3 -n 4 -v -o three.png "$prompt" >run 2>err
+grep -q "^up to $(number plan together) pictures are made together" err || fault "$name: not as planned: $(head -c 300 err)"
 
 # One byte less than the least is refused before any work, with the owners and the least.
 "$edge" -m "$model" "${shape[@]}" --vram-budget $((least - 1)) -o none.png "$prompt" 2>err

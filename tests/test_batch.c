@@ -7,7 +7,7 @@
 #include "models/model.h"
 #include "tests/draw_rig.h"
 
-enum { N = 5, N_STEPS = 2, FIRST_SEED = 31 };
+enum { N = 5, N_STEPS = 4, FIRST_SEED = 31 };
 
 typedef struct alone {
     dfx_image
@@ -15,10 +15,16 @@ typedef struct alone {
     uint64_t most_bytes, least_bytes; /* of the budget: all stays, the least */
 } alone;
 
+static dfx_request usual_request(const draw_rig *r, int i) {
+    dfx_request request = draw_request(r, FIRST_SEED + (uint64_t)i);
+    request.steps = N_STEPS; /* no more go together than there are steps */
+    return request;
+}
+
 static uint64_t least_budget(draw_rig *r) {
     static const char option[] = "--vram-budget ";
     draw_open(r, DRAW_SCENES, 1);
-    dfx_request request = draw_request(r, FIRST_SEED);
+    dfx_request request = usual_request(r, 0);
     draw_fails(r, &request, DFX_E_NOFIT, option);
     return strtoull(strstr(r->log->messages[r->log->n_messages - 1].text, option) + strlen(option),
                     NULL, 10);
@@ -28,7 +34,7 @@ static alone make_alone(draw_rig *r) {
     alone a;
     draw_open(r, DRAW_SCENES, 0);
     for (int i = 0; i < N; i++) {
-        dfx_request request = draw_request(r, FIRST_SEED + (uint64_t)i);
+        dfx_request request = usual_request(r, i);
         a.images[i] = draw(r, &request);
     }
     a.most_bytes = a.images[0].peak_device_bytes;
@@ -45,7 +51,7 @@ static dfx_request open_slow(draw_rig *r, const char *offload, uint64_t budget_b
     r->offload = offload;
     draw_open(r, DRAW_SCENES, budget_bytes);
     r->model->profile.link_bytes_per_s = r->model->profile.disk_bytes_per_s = 1e6;
-    return draw_request(r, FIRST_SEED);
+    return usual_request(r, 0);
 }
 
 /* Enough for all lanes there can be, and for no page more. */
@@ -106,7 +112,7 @@ static void batch_of_any_size_and_steps_in_one_session(void **state) {
     alone a = make_alone(r), fewer = a;
     draw_open(r, DRAW_SCENES, 0);
     for (int i = 0; i < N; i++) {
-        dfx_request request = draw_request(r, FIRST_SEED + (uint64_t)i);
+        dfx_request request = usual_request(r, i);
         request.steps = N_STEPS - 1;
         fewer.images[i] = draw(r, &request);
     }

@@ -111,9 +111,9 @@ $(B)/tests/test_%: $(B)/tests/test_%.o $(TEST_HELP_OBJ) $(B)/libdfx.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS_ALL) $(LDLIBS)
 
-$(B)/tests/cuda_check: $(CUDA_CHECK_OBJ) $(B)/libdfx.a
+$(B)/tests/cuda_check: $(CUDA_CHECK_OBJ) $(TEST_HELP_OBJ) $(B)/libdfx.a
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(LDFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(LDLIBS_ALL) $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS_ALL) $(LDLIBS)
 
 tests: $(TEST_BIN) ## build the test programs of VARIANT (release or san)
 
@@ -132,7 +132,7 @@ $(B)/offload/profiles.o: $(wildcard offload/profiles/*.profile)
 
 $(CLI_OBJ): OWN_CFLAGS := -DDFX_DATADIR='"$(DATADIR)"'
 $(CLI_OBJ): $(B)/flags-tools
-$(TEST_OBJ) $(TEST_HELP_OBJ): | need-tests
+$(TEST_OBJ) $(TEST_HELP_OBJ) $(CUDA_CHECK_OBJ): | need-tests
 
 # These files change only when their text does: other flags, or another PREFIX, rebuild what they touch and no more.
 $(B)/flags: export TEXT = $(CC) $(CFLAGS_ALL) $(CFLAGS) $(NVCCFLAGS)
@@ -173,10 +173,10 @@ check: ## install what is missing, build, and run every test that this machine c
 	@DFX_EDGE=$(CURDIR)/dfx-edge tools/run_tests.sh $(JOBS) build/check $(TEST_SRC:%.c=build/san/%) \
 	    $(sort $(wildcard tests/cli_*.sh)) tools/check_layers.sh tools/check_format.sh
 
-# Every op against the CPU backend. Not in `check`, which needs no GPU; skipped (77) is no failure here.
+# Every op against the CPU backend, and the device as a whole. Not in `check`, which needs no GPU; skipped (77) is no failure here.
 .PHONY: check-cuda
 ifneq ($(CU_OBJ),)
-check-cuda: $(B)/tests/cuda_check ## check every op of the CUDA backend on this machine's GPU; CHECK_CUDA="--time --only TEXT"
+check-cuda: $(B)/tests/cuda_check ## check the CUDA backend on this machine's GPU; CHECK_CUDA="--time --only TEXT"
 	@$< $(CHECK_CUDA) || [ $$? = 77 ]
 else
 check-cuda:

@@ -13,12 +13,7 @@
 
 #include "core/sink.h"
 
-typedef enum dfx_space {
-    DFX_SPACE_HOST,
-    DFX_SPACE_PINNED,
-    DFX_SPACE_DEVICE,
-    DFX_SPACE_MAPPED
-} dfx_space;
+typedef enum dfx_space { DFX_SPACE_HOST, DFX_SPACE_PINNED, DFX_SPACE_DEVICE } dfx_space;
 
 /* One block. `tag` is a string literal naming the owner; freeing reads `space`. */
 typedef struct dfx_mem {

@@ -57,6 +57,11 @@ typedef struct dfx_backend_vtable {
     dfx_status (*pinned_alloc)(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out);
     void (*pinned_free)(dfx_backend *be, dfx_mem *mem);
 
+    /* The same for part of a block of core/mem.h: [ptr, ptr + bytes), both multiples of 4096. To be undone before the block
+     * is freed. Errors: DFX_E_NOFIT. Any thread. */
+    dfx_status (*pin)(dfx_backend *be, void *ptr, size_t bytes);
+    void (*unpin)(dfx_backend *be, void *ptr, size_t bytes);
+
     /* Pages, from pinned memory to the device, beside the running of ops. Copies are made one after the other, in the order
      * of the calls; the caller numbers them, each one more than the one before. A copy begins when the ops up to the mark of
      * `after_visit` have ended (DFX_NO_MARK: at once). At most DFX_COPIES_AHEAD may be begun and not yet waited for. From
@@ -83,6 +88,10 @@ typedef struct dfx_backend_vtable {
      * driver takes for the process. While no other memory of the backend is held. */
     size_t (*workspace_bytes)(const dfx_backend *be);
 
+    /* Of workspace_bytes, what the driver takes and will take: context, libraries, kernels that are loaded when they are
+     * first run, recordings. */
+    size_t (*driver_reserve_bytes)(const dfx_backend *be);
+
     /* What the device's driver counts for this process now, all included; another process that took or gave back memory since
      * the backend was opened is counted in or out. 0: nobody knows. */
     uint64_t (*driver_bytes)(const dfx_backend *be);
@@ -102,6 +111,10 @@ typedef struct dfx_backend_vtable {
     dfx_status (*record_end)(dfx_backend *be, dfx_recording **out);
     dfx_status (*replay)(dfx_backend *be, dfx_recording *recording);
     void (*recording_free)(dfx_backend *be, dfx_recording *recording); /* NULL is fine */
+
+    /* What a profiler shows around the calls between them. NULL where there is none. */
+    void (*range_begin)(dfx_backend *be, const char *name);
+    void (*range_end)(dfx_backend *be);
 
     /* mark_begin: the ops of `visit` begin here. mark: they end here. wait_mark: blocks the caller, of any thread, until they
      * have ended. Backends that run ops to their end before run returns do nothing. */

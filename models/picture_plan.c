@@ -6,25 +6,27 @@
 /* What a CUDA backend holds beside its context: cuBLASLt's workspace, and the largest part of its own. */
 enum { PRODUCT_WORKSPACE_BYTES = 32 << 20, OP_WORKSPACE_BYTES = 64 << 20 };
 
+/* workspace_bytes and driver_bytes. */
 static dfx_status workspace(const dfx_picture_question *q, const dfx_program p[DFX_N_PROGRAMS],
-                            uint64_t *bytes) {
-    *bytes = q->profile->context_bytes + PRODUCT_WORKSPACE_BYTES + OP_WORKSPACE_BYTES;
+                            dfx_plan_problem *problem) {
+    problem->driver_bytes = q->profile->context_bytes;
+    problem->workspace_bytes =
+        q->profile->context_bytes + PRODUCT_WORKSPACE_BYTES + OP_WORKSPACE_BYTES;
     if (!q->backend)
         return DFX_OK;
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
         DFX_TRY(dfx_executor_announce(q->backend, &p[i]));
-    *bytes = q->backend->vt->workspace_bytes(q->backend);
+    problem->workspace_bytes = q->backend->vt->workspace_bytes(q->backend);
+    problem->driver_bytes = q->backend->vt->driver_reserve_bytes(q->backend);
     return DFX_OK;
 }
 
 static dfx_status make(const dfx_picture_question *q, const dfx_sink *sink, dfx_picture_plan *out) {
     const dfx_profile *f = q->profile;
-    uint64_t workspace_bytes;
     dfx_lanes_answer answer;
     dfx_shape most = q->shape; /* what a session is built for */
     most.n_steps = dfx_picture_step_capacity(q->shape.n_steps);
     DFX_TRY(dfx_picture_build(q->configs, q->env, &most, out->programs));
-    DFX_TRY(workspace(q, out->programs, &workspace_bytes));
     dfx_lanes_question question = {
         .configs = q->configs,
         .programs = out->programs,
@@ -32,11 +34,11 @@ static dfx_status make(const dfx_picture_question *q, const dfx_sink *sink, dfx_
         .n_steps = q->shape.n_steps,
         .act_dtype = q->env[0].act_dtype,
         .problem = {.budget_bytes = q->budget_bytes ? q->budget_bytes : f->device_bytes,
-                    .workspace_bytes = workspace_bytes,
                     .ram_budget_bytes =
                         q->ram_budget_bytes ? q->ram_budget_bytes : f->host_bytes / 4 * 3,
                     .offload = q->offload,
                     .profile = f}};
+    DFX_TRY(workspace(q, out->programs, &question.problem));
     DFX_TRY(dfx_lanes_choose(&question, sink, &answer));
     out->trace = answer.trace;
     out->problem = answer.problem;

@@ -14,6 +14,7 @@ static dfx_status make_plan(dfx_model *m, const dfx_shape *request, dfx_session 
         .act_dtype = m->backend->act_dtype,
         .problem = {.budget_bytes = m->budget.limit_bytes,
                     .workspace_bytes = m->backend->vt->workspace_bytes(m->backend),
+                    .driver_bytes = m->backend->vt->driver_reserve_bytes(m->backend),
                     .ram_budget_bytes = m->ram_budget_bytes,
                     .offload = m->offload,
                     .profile = &m->profile}};
@@ -236,13 +237,16 @@ dfx_status dfx_session_group_begin(dfx_model *m, int first_stage, int n_steps, i
 
 static void tell_driver_bytes(const dfx_model *m) {
     char held[DFX_BYTES_TEXT], limit[DFX_BYTES_TEXT];
+    const dfx_executor *ex = &m->session.executor;
     uint64_t bytes = m->backend->vt->driver_bytes(m->backend);
     if (bytes > 0)
         dfx_debug(
             &m->sink,
-            "%s: the driver counts %s for this process, the budget is %s; %u regions recorded",
+            "%s: the driver counts %s for this process, the budget is %s; %u regions recorded "
+            "in %.1f ms",
             m->backend->name, dfx_bytes_text(bytes, held),
-            dfx_bytes_text(m->budget.limit_bytes, limit), m->session.executor.n_recorded);
+            dfx_bytes_text(m->budget.limit_bytes, limit), ex->n_recorded,
+            1e-6 * (double)ex->record_ns);
 }
 
 void dfx_session_group_end(dfx_model *m) {

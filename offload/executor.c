@@ -1,5 +1,7 @@
 #include "offload/executor.h"
 
+#include "core/timeline.h"
+
 dfx_status dfx_executor_announce(dfx_backend *backend, const dfx_program *program) {
     for (uint32_t i = 0; i < program->n_ops; i++) {
         dfx_op_call call;
@@ -52,6 +54,7 @@ static dfx_status run_ops(dfx_executor *ex, const dfx_program *program, const df
 static dfx_status record_ops(dfx_executor *ex, const dfx_program *program, const dfx_region *region,
                              const places *at, dfx_recording **out) {
     const dfx_backend_vtable *vt = ex->backend->vt;
+    uint64_t begin_ns = dfx_clock_ns();
     DFX_TRY(vt->record_begin(ex->backend));
     dfx_status status = run_ops(ex, program, region, at);
     if (status != DFX_OK) {
@@ -60,6 +63,7 @@ static dfx_status record_ops(dfx_executor *ex, const dfx_program *program, const
     }
     DFX_TRY(vt->record_end(ex->backend, out));
     ex->n_recorded++;
+    ex->record_ns += dfx_clock_ns() - begin_ns;
     return DFX_OK;
 }
 
@@ -88,6 +92,17 @@ static dfx_status run_region(dfx_executor *ex, const dfx_program *program, dfx_r
     return ex->backend->vt->replay(ex->backend, recording);
 }
 
+static void range_begin(const dfx_executor *ex, const dfx_program *program, uint32_t region_idx) {
+    if (ex->backend->vt->range_begin)
+        ex->backend->vt->range_begin(ex->backend,
+                                     program->pages[program->regions[region_idx].page_idx].name);
+}
+
+static void range_end(const dfx_executor *ex) {
+    if (ex->backend->vt->range_end)
+        ex->backend->vt->range_end(ex->backend);
+}
+
 /* All lanes, while the page is there. */
 static dfx_status run_lanes(dfx_executor *ex, const dfx_program *program, uint32_t region_idx,
                             const dfx_lane *lanes, uint32_t n_lanes, void *page) {
@@ -114,7 +129,9 @@ dfx_status dfx_executor_run_lanes(dfx_executor *ex, const dfx_program *program,
     for (uint32_t i = 0; i < program->n_regions; i++) {
         void *page;
         DFX_TRY(pages->pin(pages->self, i, program->regions[i].page_idx, &page));
+        range_begin(ex, program, i);
         dfx_status status = run_lanes(ex, program, i, lanes, n_lanes, page);
+        range_end(ex);
         pages->unpin(pages->self, i);
         DFX_TRY(status);
     }

@@ -34,6 +34,7 @@ typedef struct dfx_executor {
     dfx_probe_fn probe; /* NULL: none. With one, ops are run one by one */
     void *probe_user;
     uint32_t n_recorded; /* regions, so far */
+    uint64_t record_ns;  /* that it took */
     bool is_full;        /* the device had no memory for another: from then on, op by op */
 } dfx_executor;
 

@@ -316,8 +316,8 @@ static dfx_status wait_place(const dfx_feed *feed, const dfx_transfer *transfer)
 static void *reading_place(dfx_feed *feed, const dfx_transfer *transfer, size_t *room) {
     switch (dfx_feed_way_of(feed, transfer->page_idx)) {
     case FEED_WAY_RAM:
-        *room = dfx_align_up((size_t)dfx_feed_page(feed, transfer->page_idx)->bytes, FEED_ALIGN);
-        return (char *)feed->ram.ptr + feed->ram_off[transfer->page_idx];
+        *room = dfx_feed_ram_bytes(feed, transfer->page_idx);
+        return dfx_feed_ram_place(feed, transfer->page_idx);
     case FEED_WAY_STAGED:
         *room = feed->staging_stride;
         return staging_buffer(feed, feed->n_staging_asked++);
@@ -382,11 +382,23 @@ static void note_read(dfx_feed *feed, const feed_job *job) {
                       page->stored_bytes);
 }
 
+/* Reads have touched the memory, which makes it quick. */
+static dfx_status pin_page(dfx_feed *feed, uint32_t page_idx) {
+    dfx_backend *be = feed->o.backend;
+    if (dfx_feed_way_of(feed, page_idx) != FEED_WAY_RAM || feed->is_pinned[page_idx])
+        return DFX_OK;
+    DFX_TRY(
+        be->vt->pin(be, dfx_feed_ram_place(feed, page_idx), dfx_feed_ram_bytes(feed, page_idx)));
+    feed->is_pinned[page_idx] = true;
+    return DFX_OK;
+}
+
 /* Without the lock: the bytes that came become the page. */
 static dfx_status finish_page(dfx_feed *feed, const feed_job *job) {
     const dfx_packed_page *page = dfx_feed_page(feed, job->page_idx);
     if (job->stored)
         DFX_TRY(dfx_packed_expand(page, feed->sink, job->stored, job->dst, feed->scratch.ptr));
+    DFX_TRY(pin_page(feed, job->page_idx));
     if (feed->is_verified[job->page_idx] && feed->o.verify == DFX_VERIFY_FIRST)
         return DFX_OK;
     DFX_TRY(dfx_packed_verify(feed->o.packed, page, job->dst, feed->sink));
@@ -466,9 +478,8 @@ static void begin_copy(dfx_feed *feed) {
     dfx_feed_way way = dfx_feed_way_of(feed, transfer->page_idx);
     dfx_status status = DFX_OK;
     if (way != FEED_WAY_PLACE) {
-        const char *src = way == FEED_WAY_STAGED
-                              ? staging_buffer(feed, feed->n_staging_begun)
-                              : (char *)feed->ram.ptr + feed->ram_off[transfer->page_idx];
+        const char *src = way == FEED_WAY_STAGED ? staging_buffer(feed, feed->n_staging_begun)
+                                                 : dfx_feed_ram_place(feed, transfer->page_idx);
         size_t bytes = (size_t)dfx_feed_page(feed, transfer->page_idx)->bytes;
         uint32_t copy = feed->n_begun, after = mark_of(feed, transfer);
         feed->copying = true;

@@ -30,7 +30,8 @@ struct dfx_feed {
     uint32_t *transfer_of; /* [n_visits]: the transfer that brings what the visit uses */
     uint64_t *ram_off;     /* [n_pages] */
 
-    /* Pinned: one block each, so that no more is locked than the plan has booked. */
+    /* One block each, so that no more is locked than the plan has booked. Staging is pinned at once, the RAM tier page by
+     * page as it is filled: pinning takes longer than a read may wait to begin. */
     dfx_mem ram, staging;
     size_t staging_stride;
     /* For compressed pages: FEED_STORED_BUFFERS places to read to, and scratch. `stored` begins on a border of `stored_mem`. */
@@ -39,8 +40,8 @@ struct dfx_feed {
 
     /* The reader's alone. Owned. */
     dfx_disk *disk;
-    bool *is_verified; /* [n_pages] */
-    uint64_t read_ns;  /* when the last page was read, checked and expanded */
+    bool *is_verified, *is_pinned; /* [n_pages]; is_pinned: its place of the RAM tier */
+    uint64_t read_ns;              /* when the last page was read, checked and expanded */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -74,6 +75,15 @@ void dfx_feed_memory_fini(dfx_feed *feed); /* after a failed init too */
 
 static inline const dfx_packed_page *dfx_feed_page(const dfx_feed *feed, uint32_t page_idx) {
     return dfx_packed_page_at(feed->o.packed, feed->o.page_idx[page_idx]);
+}
+
+/* The place of a page in the RAM tier. */
+static inline void *dfx_feed_ram_place(const dfx_feed *feed, uint32_t page_idx) {
+    return (char *)feed->ram.ptr + feed->ram_off[page_idx];
+}
+
+static inline size_t dfx_feed_ram_bytes(const dfx_feed *feed, uint32_t page_idx) {
+    return dfx_align_up((size_t)dfx_feed_page(feed, page_idx)->bytes, FEED_ALIGN);
 }
 
 static inline dfx_feed_way dfx_feed_way_of(const dfx_feed *feed, uint32_t page_idx) {

@@ -1,7 +1,7 @@
 /* The still part of the feed: is the plan one that can be played, and the memory that pages pass through.
  *
- * All sizes are rounded up to blocks of the disk, so that direct reads may fill them. The RAM tier is one pinned block and
- * staging another: what is locked is what the plan has booked, but for the rounding.
+ * All sizes are rounded up to blocks of the disk, so that direct reads may fill them. The RAM tier is one block and staging
+ * another: what is locked in the end is what the plan has booked, but for the rounding.
  * Only staging, which is read into again and again, is registered with the ring; a page of the RAM tier is read once. */
 #include <inttypes.h>
 
@@ -88,8 +88,7 @@ static dfx_status lay_out(dfx_feed *feed, size_t *ram_bytes, size_t *stored, siz
         const dfx_packed_page *page = dfx_feed_page(feed, p);
         feed->ram_off[p] = *ram_bytes;
         if (page->bytes > SIZE_MAX / 4 || page->stored_bytes > SIZE_MAX / 4 ||
-            (plan->in_ram[p] &&
-             !dfx_add_size(*ram_bytes, dfx_align_up((size_t)page->bytes, FEED_ALIGN), ram_bytes)))
+            (plan->in_ram[p] && !dfx_add_size(*ram_bytes, dfx_feed_ram_bytes(feed, p), ram_bytes)))
             return dfx_fail(feed->sink, DFX_E_NOFIT,
                             "page %s: %" PRIu64 " bytes are more than can be addressed", page->name,
                             page->bytes);
@@ -135,6 +134,7 @@ dfx_status dfx_feed_memory_init(dfx_feed *feed) {
     size_t ram_bytes, stored, scratch, staging_bytes;
     DFX_TRY(dfx_new_array(feed->sink, plan->n_pages, "page feed", &feed->ram_off));
     DFX_TRY(dfx_new_array(feed->sink, plan->n_pages, "page feed", &feed->is_verified));
+    DFX_TRY(dfx_new_array(feed->sink, plan->n_pages, "page feed", &feed->is_pinned));
     DFX_TRY(dfx_new_array(feed->sink, plan->n_pages, "page feed", &feed->is_loaded));
     DFX_TRY(dfx_new_array(feed->sink, plan->n_transfers, "page feed", &feed->is_made));
     DFX_TRY(dfx_new_array(feed->sink, plan->n_transfers, "page feed", &feed->list));
@@ -146,7 +146,8 @@ dfx_status dfx_feed_memory_init(dfx_feed *feed) {
                         "%u staging buffers of %" PRIu64 " bytes are more than can be addressed",
                         plan->n_staging, plan->staging_bytes);
     if (ram_bytes > 0)
-        DFX_TRY(be->vt->pinned_alloc(be, ram_bytes, "pages in RAM", &feed->ram));
+        DFX_TRY(
+            dfx_mem_alloc_aligned(feed->sink, ram_bytes, FEED_ALIGN, "pages in RAM", &feed->ram));
     if (staging_bytes > 0)
         DFX_TRY(be->vt->pinned_alloc(be, staging_bytes, "staging", &feed->staging));
     DFX_TRY(alloc_stored(feed, stored, scratch));
@@ -160,12 +161,15 @@ void dfx_feed_memory_fini(dfx_feed *feed) {
     dfx_mem_free(&feed->stored_mem);
     if (feed->staging.ptr)
         be->vt->pinned_free(be, &feed->staging);
-    if (feed->ram.ptr)
-        be->vt->pinned_free(be, &feed->ram);
+    for (uint32_t p = 0; feed->is_pinned && p < feed->o.plan->n_pages; p++)
+        if (feed->is_pinned[p])
+            be->vt->unpin(be, dfx_feed_ram_place(feed, p), dfx_feed_ram_bytes(feed, p));
+    dfx_mem_free(&feed->ram);
     dfx_free(feed->position);
     dfx_free(feed->list);
     dfx_free(feed->is_made);
     dfx_free(feed->is_loaded);
+    dfx_free(feed->is_pinned);
     dfx_free(feed->is_verified);
     dfx_free(feed->ram_off);
     dfx_free(feed->transfer_of);

@@ -48,7 +48,8 @@ typedef struct dfx_plan_problem {
     const dfx_plan_stage *stages;
     uint32_t n_pages, n_stages;
     uint64_t budget_bytes;    /* of the device, everything included */
-    uint64_t workspace_bytes; /* held outside the arena: the backend's own, context, libraries */
+    uint64_t workspace_bytes; /* held outside the arena: the backend's own, and */
+    uint64_t driver_bytes;    /* of them the driver's: context, libraries, kernels, recordings */
     uint64_t state_bytes;     /* of the arena: what outlives a stage */
     uint64_t ram_budget_bytes;
     dfx_offload offload;

@@ -275,7 +275,8 @@ static void note_sizes(layout *l) {
             first++;
         plan->n_resident += first == i && plan->resident[page];
     }
-    add_owner(plan, "workspace", l->p->workspace_bytes);
+    add_owner(plan, "driver", l->p->driver_bytes);
+    add_owner(plan, "workspace", l->p->workspace_bytes - l->p->driver_bytes);
     add_owner(plan, "state", l->state_bytes);
     add_owner(plan, "activations", activations);
     add_owner(plan, "slots and pages of a stage", l->low_bytes - activations);

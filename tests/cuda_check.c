@@ -1,4 +1,5 @@
-/* Every op on CUDA against the CPU, over the shapes of FLUX.1, its text encoders and VAE, the bundled model, and odd ones.
+/* Every op on CUDA against the CPU, over the shapes of FLUX.1, its text encoders and VAE, the bundled model, and odd ones; then
+ * the models' goldens in BF16, recordings, copies and memory.
  *
  *     cuda_check [--time] [--only TEXT] [--device N]      `make check-cuda` builds and runs it
  *
@@ -12,6 +13,7 @@
 
 #include "tests/cuda_check_fused.h"
 #include "tests/cuda_check_rows.h"
+#include "tests/cuda_goldens.h"
 
 /* ---- LINEAR */
 
@@ -407,6 +409,7 @@ static void check_all(pair *p) {
     check_groupnorm(p);
     check_groupnorm_stats(p);
     check_rows(p);
+    check_device(p);
     printf("%d passed, %d failed, %d skipped\n", p->n_passed, p->n_failed, p->n_skipped);
 }
 

@@ -40,6 +40,18 @@ static void device_pinned_free(dfx_backend *be, dfx_mem *mem) {
     *mem = (dfx_mem){0};
 }
 
+static dfx_status device_pin(dfx_backend *be, void *ptr, size_t bytes) {
+    fake_device *device = device_of(be);
+    if ((uintptr_t)ptr % BLOCK != 0 || bytes % BLOCK != 0 || ++device->n_pins == device->pin_fault)
+        return dfx_fail(device->sink, DFX_E_NOFIT, "the memory is not pinned");
+    device->pinned_bytes += bytes;
+    return DFX_OK;
+}
+
+static void device_unpin(dfx_backend *be, void *ptr, size_t bytes) {
+    device_of(be)->pinned_bytes -= bytes;
+}
+
 static void end_visits(fake_device *device, uint32_t visit) {
     for (uint32_t v = 0; v <= visit && v < FEED_RIG_VISITS_MAX; v++)
         device->queued_from[v] = device->queued_to[v] = NULL;
@@ -104,6 +116,8 @@ static dfx_status device_wait_mark(dfx_backend *be, uint32_t visit) {
 
 static const dfx_backend_vtable device_vtable = {.pinned_alloc = device_pinned_alloc,
                                                  .pinned_free = device_pinned_free,
+                                                 .pin = device_pin,
+                                                 .unpin = device_unpin,
                                                  .copy_begin = device_copy_begin,
                                                  .copy_wait = device_copy_wait,
                                                  .copy_join = device_copy_join,

@@ -33,6 +33,7 @@ typedef struct fake_device {
     uint32_t n_copies;   /* so far; the copier's thread */
     uint32_t copy_fault; /* this copy, counted from 1, fails; 0: none */
     uint32_t copy_delay_us;
+    uint32_t n_pins, pin_fault;    /* as n_copies and copy_fault; the reader's thread */
     char *pinned_from, *pinned_to; /* where a visit is being made; under lock, as what follows */
     char *queued_from[FEED_RIG_VISITS_MAX], *queued_to[FEED_RIG_VISITS_MAX]; /* by visit */
     fake_copy copies[DFX_COPIES_AHEAD];                                      /* a ring, by number */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "models/embed.h"
+#include "tests/device_program.h"
 
 static void keep_output(void *user, const dfx_op *op, const dfx_op_call *call) {
     model_rig *r = user;
@@ -18,21 +19,24 @@ static void keep_output(void *user, const dfx_op *op, const dfx_op_call *call) {
     size_t label_bytes = strlen(op->label) + 1;
     char *label = memcpy(rig_alloc(r->mem, label_bytes), op->label, label_bytes);
     float *values = rig_alloc(r->mem, (size_t)(y->rows * y->cols) * sizeof(*values));
-    for (int64_t t = 0; t < y->rows; t++)
-        memcpy(values + t * y->cols, (const float *)y->ptr + t * y->ld,
-               (size_t)y->cols * sizeof(*values));
+    device_values(r->backend, y, values);
     r->outputs[r->n_outputs++] =
         (op_output){.label = label, .rows = y->rows, .cols = y->cols, .values = values};
 }
 
-int mrig_setup(void **state) {
+static model_rig *new_rig(tmpdir *dir) {
     model_rig *r = calloc(1, sizeof(*r));
     void *mem;
     if (!r || rig_setup(&mem) != 0)
-        return -1;
+        abort();
     r->mem = mem;
-    r->dir = *state;
+    r->dir = dir;
     r->sink = r->mem->log.sink;
+    return r;
+}
+
+int mrig_setup(void **state) {
+    model_rig *r = new_rig(*state);
     *state = r;
     dfx_cpu_options options = {.n_threads = 2};
     return dfx_cpu_backend_open(&options, &r->sink, &r->backend) == DFX_OK ? 0 : -1;
@@ -40,16 +44,28 @@ int mrig_setup(void **state) {
 
 int mrig_teardown(void **state) {
     model_rig *r = *state;
+    dfx_backend *backend = r->backend;
     if (r->worst_of)
         print_message("worst relative error %.2e (%s)\n", r->worst, r->worst_of);
+    mrig_close(r);
+    backend->vt->close(backend);
+    return 0;
+}
+
+model_rig *mrig_open_on(dfx_backend *backend, const dfx_sink *sink, tmpdir *dir) {
+    model_rig *r = new_rig(dir);
+    r->backend = backend;
+    r->sink = *sink;
+    return r;
+}
+
+void mrig_close(model_rig *r) {
     for (size_t i = 0; i < r->n_tensors; i++)
         dfx_tensors_close(r->tensors[i]);
-    r->backend->vt->close(r->backend);
     free(r->outputs);
     void *mem = r->mem;
     rig_teardown(&mem);
     free(r);
-    return 0;
 }
 
 const dfx_tensors *mrig_open(model_rig *r, const char *folder, const char *stem) {
@@ -64,7 +80,8 @@ const dfx_tensors *mrig_open(model_rig *r, const char *folder, const char *stem)
 }
 
 dfx_build_env mrig_env(const model_rig *r, const dfx_tensors *weights) {
-    return (dfx_build_env){.tensors = weights, .act_dtype = DFX_DTYPE_F32, .sink = &r->sink};
+    return (dfx_build_env){
+        .tensors = weights, .act_dtype = r->backend->act_dtype, .sink = &r->sink};
 }
 
 float *mrig_floats(model_rig *r, int64_t n) {
@@ -132,7 +149,24 @@ static void drop_page(void *self, uint32_t region) {
     l->block = NULL;
 }
 
+static void run_in_device_memory(model_rig *r, const dfx_program *program, void *const *externs) {
+    device_program d;
+    device_program_open(&d, r->backend, program, &r->sink);
+    for (uint32_t i = 0; i < program->n_externs; i++)
+        device_program_put(&d, i, externs[i]);
+    device_program_run(&d, NULL, keep_output, r);
+    for (uint32_t i = 0; i < program->n_externs; i++)
+        if (device_program_writes(program, i))
+            device_program_get(&d, i, externs[i]);
+    device_program_close(&d);
+}
+
 void mrig_run(model_rig *r, const dfx_program *program, void *const *externs) {
+    r->n_outputs = 0;
+    if (!r->backend->host_visible) {
+        run_in_device_memory(r, program, externs);
+        return;
+    }
     loaded_page page = {.program = program, .sink = &r->sink};
     dfx_page_source pages = {.pin = load_page, .unpin = drop_page, .self = &page};
     dfx_executor executor = {.backend = r->backend,
@@ -141,7 +175,6 @@ void mrig_run(model_rig *r, const dfx_program *program, void *const *externs) {
                              .activation_bytes = program->act_bytes,
                              .probe = keep_output,
                              .probe_user = r};
-    r->n_outputs = 0;
     assert_int_equal(dfx_executor_announce(r->backend, program), DFX_OK);
     assert_int_equal(r->backend->vt->workspace_alloc(r->backend), DFX_OK);
     assert_int_equal(dfx_executor_run(&executor, program, NULL, &pages, externs), DFX_OK);
@@ -167,12 +200,19 @@ void mrig_same(model_rig *r, const char *what, const float *got, const float *wa
         size += w * w;
     }
     double relative = sqrt(error / size);
-    if (!(relative <= r->worst) || !r->worst_of) {
+    if (r->off && tolerance > 0)
+        tolerance = r->tolerance;
+    r->n_compared++;
+    if (!r->worst_of || (!isnan(r->worst) && !(relative <= r->worst))) {
         size_t bytes = strlen(what) + 1;
         r->worst = relative;
         r->worst_of = memcpy(rig_alloc(r->mem, bytes), what, bytes);
     }
-    if (!(relative <= tolerance))
+    if (relative <= tolerance)
+        return;
+    if (r->off)
+        r->off(r->off_user, what, relative, tolerance);
+    else
         fail_msg("%s: relative error %.3e, wanted at most %.1e", what, relative, tolerance);
 }
 

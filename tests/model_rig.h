@@ -1,5 +1,5 @@
-/* What tests of the models share: a way to run one program on the CPU, the output of each op by its label, and goldens to
- * compare with.
+/* What tests of the models share: a way to run one program on the CPU or on another device, the output of each op by its label,
+ * and goldens to compare with.
  *
  *     static void clip_layer_equals_transformers(void **state) {
  *         model_rig *r = *state;
@@ -10,7 +10,10 @@
  *     }
  *     cmocka_unit_test_setup_teardown(clip_layer_equals_transformers, mrig_setup, mrig_teardown)
  *
- * The group's fixture may leave a tmpdir in *state; tests find it in r->dir. The helpers fail the running test. */
+ * The group's fixture may leave a tmpdir in *state; tests find it in r->dir. The helpers fail the running test.
+ *
+ * On a device whose memory the host does not see (mrig_open_on), activations have the device's type and values are converted on
+ * the way, so that tests see F32. There a comparison that is off is counted and told to `off`, and all go on. */
 #ifndef DFX_TESTS_MODEL_RIG_H
 #define DFX_TESTS_MODEL_RIG_H
 
@@ -32,11 +35,16 @@ typedef struct model_rig {
     rig *mem;    /* operands, goldens, messages; dies with the test */
     tmpdir *dir; /* borrowed: the group's folder, or NULL */
     dfx_sink sink;
-    dfx_backend *backend; /* owned */
+    dfx_backend *backend; /* owned, unless it was given to mrig_open_on */
     op_output *outputs;   /* owned; of the last run, in order */
     size_t n_outputs;
     double worst; /* greatest relative error seen by mrig_same */
     const char *worst_of;
+    size_t n_compared; /* by mrig_same */
+    /* On another device: what computed values may be off by, in place of the tests' tolerances; they are for F32. */
+    double tolerance;
+    void (*off)(void *user, const char *what, double error, double tolerance);
+    void *off_user;
     dfx_tensors *tensors[MRIG_TENSORS_MAX]; /* owned; opened by mrig_open */
     size_t n_tensors;
 } model_rig;
@@ -44,10 +52,18 @@ typedef struct model_rig {
 int mrig_setup(void **state);
 int mrig_teardown(void **state); /* prints the worst relative error */
 
+/* The same without cmocka's state, for a device: `backend` and `dir` are borrowed. */
+model_rig *mrig_open_on(dfx_backend *backend, const dfx_sink *sink, tmpdir *dir);
+void mrig_close(model_rig *r);
+/* Activations are F32, so every value must be the golden's but for the order of sums. */
+static inline bool mrig_is_f32(const model_rig *r) {
+    return r->backend->act_dtype == DFX_DTYPE_F32;
+}
+
 /* A component's weights: the group's folder / name, or a folder of this tree when there is no such. */
 const dfx_tensors *mrig_open(model_rig *r, const char *folder, const char *stem);
 
-/* What a model's programs are built from: these weights, f32 activations. */
+/* What a model's programs are built from: these weights, activations of the backend's type. */
 dfx_build_env mrig_env(const model_rig *r, const dfx_tensors *weights);
 
 /* The files of a folder; `path` is borrowed. */
@@ -68,14 +84,14 @@ int32_t *mrig_golden_ids(model_rig *r, const char *file, int64_t n, const char *
 float *mrig_embed(model_rig *r, const dfx_program *tables, bool with_position, const int32_t *ids,
                   int64_t n, int64_t width);
 
-/* Run all ops, each page in memory between its pin and its unpin and no longer, so that a stray access shows under ASan.
- * Outputs are kept for mrig_output. Fini of the program is the caller's. */
+/* Run all ops; on the CPU with each page in memory between its pin and its unpin and no longer, so that a stray access shows
+ * under ASan. Externs are F32, packed. Outputs are kept for mrig_output. Fini of the program is the caller's. */
 void mrig_run(model_rig *r, const dfx_program *program, void *const *externs);
 
 /* The output of the op with this label (the last, if there are more). */
 const op_output *mrig_output(const model_rig *r, const char *label);
 
-/* ||got - want|| / ||want|| <= tolerance, over n values. */
+/* ||got - want|| / ||want|| <= tolerance, over n values; a tolerance of 0 is so on every device. */
 void mrig_same(model_rig *r, const char *what, const float *got, const float *want, int64_t n,
                double tolerance);
 /* An op's output with a golden of the same rows and columns. */

@@ -51,7 +51,7 @@ static void assert_told_and_over(feed_rig *rig, dfx_status found, dfx_status wan
                                  const char *words) {
     assert_int_equal(found, wanted);
     said_error(&rig->dir->log, words);
-    rig->flaky.first_fault = rig->device.copy_fault = 0;
+    rig->flaky.first_fault = rig->device.copy_fault = rig->device.pin_fault = 0;
     assert_int_equal(feed_rig_picture(rig, 0), DFX_OK);
     said_error(&rig->dir->log, words);
 }
@@ -102,6 +102,28 @@ static void feed_nth_copy_failing_is_told_once(void **state) {
         }
         feed_rig_fini(&rig);
     }
+}
+
+static void feed_nth_pinning_failing_is_told_once(void **state) {
+    tmpdir *dir = *state;
+    feed_rig rig;
+    feed_rig_shape shape = shape_of(0);
+    shape.in_ram = 0x3f;
+    feed_rig_init(&rig, dir, 27, &shape);
+    dfx_status status = DFX_E_NOFIT;
+    for (uint32_t nth = 1; status != DFX_OK; nth++) {
+        rig.device.pin_fault = nth;
+        rig.device.n_pins = 0;
+        recorder_clear(&dir->log);
+        assert_int_equal(feed_rig_open(&rig), DFX_OK);
+        status = feed_rig_picture(&rig, 0);
+        if (status != DFX_OK)
+            assert_told_and_over(&rig, status, DFX_E_NOFIT, "the memory is not pinned");
+        feed_rig_close(&rig);
+        assert_int_equal(rig.device.pinned_bytes, 0);
+        assert_true(nth < NTH_MAX);
+    }
+    feed_rig_fini(&rig);
 }
 
 static void feed_short_and_interrupted_reads_change_nothing(void **state) {
@@ -296,6 +318,7 @@ int main(void) {
         TEST(feed_nth_allocation_failing_does_not_leak),
         TEST(feed_nth_read_failing_is_told_once),
         TEST(feed_nth_copy_failing_is_told_once),
+        TEST(feed_nth_pinning_failing_is_told_once),
         TEST(feed_short_and_interrupted_reads_change_nothing),
         TEST(feed_where_the_system_refuses_shows_the_same_pages),
         TEST(feed_of_a_file_cut_short_while_running_fails),

@@ -42,6 +42,12 @@ static void cpu_free(dfx_backend *be, dfx_mem *mem) {
     dfx_mem_free(mem);
 }
 
+static dfx_status cpu_pin(dfx_backend *be, void *ptr, size_t bytes) {
+    return DFX_OK;
+}
+
+static void cpu_unpin(dfx_backend *be, void *ptr, size_t bytes) {}
+
 static dfx_status cpu_copy_in(dfx_backend *be, void *dst_device, const void *src_host,
                               size_t bytes) {
     memcpy(dst_device, src_host, bytes);
@@ -142,6 +148,10 @@ static uint64_t cpu_driver_bytes(const dfx_backend *be) {
     return 0;
 }
 
+static size_t cpu_driver_reserve_bytes(const dfx_backend *be) {
+    return 0;
+}
+
 static dfx_status cpu_workspace_alloc(dfx_backend *be) {
     dfx_cpu *cpu = cpu_of(be);
     free_scratch(cpu); /* first, so that the two are never held together */
@@ -231,6 +241,8 @@ static const dfx_backend_vtable cpu_vtable = {
     .download = cpu_copy_out,
     .pinned_alloc = cpu_pinned_alloc,
     .pinned_free = cpu_free,
+    .pin = cpu_pin,
+    .unpin = cpu_unpin,
     .copy_begin = cpu_copy_begin,
     .copy_wait = cpu_ended,
     .copy_join = cpu_ended,
@@ -238,6 +250,7 @@ static const dfx_backend_vtable cpu_vtable = {
     .download_begin = cpu_copy_out,
     .prepare = cpu_prepare,
     .workspace_bytes = cpu_workspace_bytes,
+    .driver_reserve_bytes = cpu_driver_reserve_bytes,
     .driver_bytes = cpu_driver_bytes,
     .workspace_alloc = cpu_workspace_alloc,
     .workspace_free = cpu_workspace_free,

@@ -50,6 +50,7 @@ static dfx_status cuda_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx
                         tag, bytes, free_bytes, all_bytes);
     }
     DFX_TRY(dfx_cuda_check(cuda_of(be), error, tag));
+    cuda_of(be)->n_allocs++;
     *out = (dfx_mem){ptr, bytes, DFX_SPACE_DEVICE, tag};
     return DFX_OK;
 }
@@ -60,34 +61,44 @@ static void cuda_free(dfx_backend *be, dfx_mem *mem) {
     *mem = (dfx_mem){0};
 }
 
-/* Of our own memory, so that it is counted, and registered: that takes a tenth of cudaMallocHost's time. */
+/* Registering memory of ours, which is counted, takes a tenth of cudaMallocHost's time. */
+static dfx_status cuda_pin(dfx_backend *be, void *ptr, size_t bytes) {
+    DFX_TRY(dfx_cuda_use(cuda_of(be)));
+    cudaError_t error = cudaHostRegister(ptr, bytes, cudaHostRegisterDefault);
+    if (error == cudaSuccess)
+        return DFX_OK;
+    cudaGetLastError(); /* told here, and not by the next launch */
+    if (error != cudaErrorMemoryAllocation)
+        return dfx_cuda_check(cuda_of(be), error, "pinning memory");
+    return dfx_fail(be->sink, DFX_E_NOFIT,
+                    "cuda: the system does not pin %zu bytes more; lower the budget (--ram-budget)",
+                    bytes);
+}
+
+static void cuda_unpin(dfx_backend *be, void *ptr, size_t bytes) {
+    cudaHostUnregister(ptr);
+}
+
 static dfx_status cuda_pinned_alloc(dfx_backend *be, size_t bytes, const char *tag, dfx_mem *out) {
     size_t padded;
     if (!dfx_add_size(bytes ? bytes : 1, PINNED_ALIGN - 1, &padded))
         return dfx_fail(be->sink, DFX_E_NOFIT,
                         "cuda: %s wants %zu bytes, more than can be addressed", tag, bytes);
     padded = padded / PINNED_ALIGN * PINNED_ALIGN;
-    DFX_TRY(dfx_cuda_use(cuda_of(be)));
     DFX_TRY(dfx_mem_alloc_aligned(be->sink, padded, PINNED_ALIGN, tag, out));
-    cudaError_t error = cudaHostRegister(out->ptr, padded, cudaHostRegisterDefault);
-    if (error == cudaSuccess) {
-        out->bytes = bytes;
-        out->space = DFX_SPACE_PINNED;
-        return DFX_OK;
+    dfx_status status = cuda_pin(be, out->ptr, padded);
+    if (status != DFX_OK) {
+        dfx_mem_free(out);
+        return status;
     }
-    cudaGetLastError(); /* told here, and not by the next launch */
-    dfx_mem_free(out);
-    if (error != cudaErrorMemoryAllocation)
-        return dfx_cuda_check(cuda_of(be), error, tag);
-    return dfx_fail(be->sink, DFX_E_NOFIT,
-                    "cuda: %s wants %zu bytes of pinned memory, which the system does not give; "
-                    "lower the budget (--ram-budget)",
-                    tag, bytes);
+    out->bytes = bytes;
+    out->space = DFX_SPACE_PINNED;
+    return DFX_OK;
 }
 
 static void cuda_pinned_free(dfx_backend *be, dfx_mem *mem) {
     if (mem->ptr)
-        cudaHostUnregister(mem->ptr);
+        cuda_unpin(be, mem->ptr, mem->bytes);
     dfx_mem_free(mem);
 }
 
@@ -180,9 +191,12 @@ static size_t own_bytes(const dfx_cuda *cuda) {
 }
 
 /* Of the budget, which is the whole process's. */
+static size_t cuda_driver_reserve_bytes(const dfx_backend *be) {
+    return dfx_cuda_context_bytes(&((const dfx_cuda *)be)->context);
+}
+
 static size_t cuda_workspace_bytes(const dfx_backend *be) {
-    const dfx_cuda *cuda = (const dfx_cuda *)be;
-    return own_bytes(cuda) + dfx_cuda_context_bytes(&cuda->context);
+    return own_bytes((const dfx_cuda *)be) + cuda_driver_reserve_bytes(be);
 }
 
 static uint64_t cuda_driver_bytes(const dfx_backend *be) {
@@ -282,6 +296,8 @@ static const dfx_backend_vtable cuda_vtable = {
     .download = cuda_download,
     .pinned_alloc = cuda_pinned_alloc,
     .pinned_free = cuda_pinned_free,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
     .copy_begin = dfx_cuda_copy_begin,
     .copy_wait = dfx_cuda_copy_wait,
     .copy_join = dfx_cuda_copy_join,
@@ -289,6 +305,7 @@ static const dfx_backend_vtable cuda_vtable = {
     .download_begin = dfx_cuda_download_begin,
     .prepare = cuda_prepare,
     .workspace_bytes = cuda_workspace_bytes,
+    .driver_reserve_bytes = cuda_driver_reserve_bytes,
     .driver_bytes = cuda_driver_bytes,
     .workspace_alloc = cuda_workspace_alloc,
     .workspace_free = cuda_workspace_free,
@@ -297,6 +314,8 @@ static const dfx_backend_vtable cuda_vtable = {
     .record_end = dfx_cuda_record_end,
     .replay = dfx_cuda_replay,
     .recording_free = dfx_cuda_recording_free,
+    .range_begin = dfx_cuda_range_begin,
+    .range_end = dfx_cuda_range_end,
     .mark_begin = dfx_cuda_mark_begin,
     .mark = dfx_cuda_mark,
     .wait_mark = dfx_cuda_wait_mark,

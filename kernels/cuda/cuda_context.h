@@ -20,7 +20,7 @@ typedef struct dfx_cuda_context {
 void dfx_cuda_context_begin(dfx_cuda_context *context, int device, const dfx_sink *sink);
 void dfx_cuda_context_end(dfx_cuda_context *context);
 
-/* Bytes taken so far, with room for kernels that are loaded when they are first used. While nothing else of this process is
+/* Bytes taken so far, with room for kernels that are loaded when they are first used, and for recordings. While nothing else of this process is
  * held on the device. */
 uint64_t dfx_cuda_context_bytes(const dfx_cuda_context *context);
 

@@ -39,6 +39,7 @@ typedef struct dfx_cuda {
     void *workspace;        /* owned; device */
     size_t workspace_bytes; /* held */
     size_t wanted_bytes;    /* by what was prepared */
+    uint64_t n_allocs;      /* of device memory, so far: after the first step there are none */
     dfx_cuda_blas *blas;    /* owned */
     bool (*cancelled)(void *user);
     void *cancel_user;

@@ -9,6 +9,7 @@
  * lock is between them. */
 #include "kernels/cuda/cuda_stream.h"
 
+#include <nvtx3/nvToolsExt.h>
 #include <time.h>
 
 static dfx_cuda *cuda_of(dfx_backend *be) {
@@ -92,6 +93,14 @@ dfx_status dfx_cuda_download_begin(dfx_backend *be, void *dst_pinned, const void
     return dfx_cuda_check(
         cuda, cudaMemcpyAsync(dst_pinned, src_device, bytes, cudaMemcpyDeviceToHost, cuda->compute),
         "download");
+}
+
+void dfx_cuda_range_begin(dfx_backend *be, const char *name) {
+    nvtxRangePushA(name);
+}
+
+void dfx_cuda_range_end(dfx_backend *be) {
+    nvtxRangePop();
 }
 
 dfx_status dfx_cuda_clock_sync(dfx_backend *be) {

@@ -18,6 +18,10 @@ dfx_status dfx_cuda_mark_begin(dfx_backend *be, uint32_t visit);
 dfx_status dfx_cuda_mark(dfx_backend *be, uint32_t visit);
 dfx_status dfx_cuda_wait_mark(dfx_backend *be, uint32_t visit);
 
+/* NVTX */
+void dfx_cuda_range_begin(dfx_backend *be, const char *name);
+void dfx_cuda_range_end(dfx_backend *be);
+
 dfx_status dfx_cuda_clock_sync(dfx_backend *be);
 dfx_status dfx_cuda_visit_times(dfx_backend *be, uint32_t visit, dfx_times *out);
 dfx_status dfx_cuda_copy_times(dfx_backend *be, uint32_t copy, dfx_times *out);

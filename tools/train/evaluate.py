@@ -1,6 +1,6 @@
 """How many of the unseen captions does dfx-edge draw right? Needs Python and numpy only.
 
-    python3 tools/train/evaluate.py --binary ./dfx-edge --model models/scenes
+    python3 tools/train/evaluate.py --binary ./dfx-edge --model models/scenes [--device auto]
                                     [--steps 16] [--limit N] [--jobs N] [--keep DIR] [--json FILE]
     python3 tools/train/evaluate.py --images DIR        judges pictures that are there: DIR/SEED.png
 
@@ -40,13 +40,14 @@ class Job(NamedTuple):
     binary: Path | None
     model: Path | None
     steps: int
+    device: str = "auto"
 
 
 def draw(job: Job) -> None:
     seed = job.entry["seed"]
     command = [str(job.binary), "-m", str(job.model), "--seed", str(seed),
-               "--steps", str(job.steps), "-q", "-o", str(job.images / f"{seed}.png"),
-               job.entry["caption"]]
+               "--steps", str(job.steps), "--device", job.device, "-q",
+               "-o", str(job.images / f"{seed}.png"), job.entry["caption"]]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: status {done.returncode}: {done.stderr.strip()}")
@@ -91,6 +92,7 @@ def arguments() -> argparse.Namespace:
     source.add_argument("--binary", type=Path, help="the dfx-edge program, which draws")
     source.add_argument("--images", type=Path, help="folder of pictures SEED.png drawn before")
     parser.add_argument("--model", type=Path, default=Path("models/scenes"), help="model folder")
+    parser.add_argument("--device", default="auto", help="what draws: auto, cpu, cuda, cuda:1")
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--limit", type=int, help="only the first N captions")
     parser.add_argument("--jobs", type=int, default=1, help="captions drawn and judged at a time")
@@ -106,7 +108,8 @@ def main() -> int:
         images = args.images or args.keep or Path(scratch)
         if args.binary:
             images.mkdir(parents=True, exist_ok=True)
-        jobs = [Job(e, images, args.binary, args.model, args.steps) for e in entries]
+        jobs = [Job(e, images, args.binary, args.model, args.steps, args.device)
+                for e in entries]
         try:
             with mp.Pool(args.jobs) as pool:
                 all_marks = pool.map(marks_of, jobs, chunksize=1)

@@ -67,6 +67,11 @@ static dfx_status record_ops(dfx_executor *ex, const dfx_program *program, const
     return DFX_OK;
 }
 
+/* Several lanes have as many recordings as one each: beyond what the budget has room for, launches are the lesser evil. */
+static bool may_record(const dfx_executor *ex) {
+    return !ex->is_full && ex->n_recorded < DFX_RECORDINGS_MAX;
+}
+
 /* From its recording; where there is none yet, it is made. */
 static dfx_status run_region(dfx_executor *ex, const dfx_program *program, dfx_recorded *recorded,
                              uint32_t region_idx, const places *at) {
@@ -74,7 +79,7 @@ static dfx_status run_region(dfx_executor *ex, const dfx_program *program, dfx_r
     if (!recorded || !ex->backend->vt->replay || ex->probe)
         return run_ops(ex, program, region, at);
     dfx_recording *recording = dfx_recorded_find(recorded, region_idx, at->page);
-    if (!recording && ex->is_full)
+    if (!recording && !may_record(ex))
         return run_ops(ex, program, region, at);
     if (!recording) {
         dfx_status status = record_ops(ex, program, region, at, &recording);

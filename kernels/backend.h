@@ -22,7 +22,8 @@ typedef struct dfx_times {
     int64_t begin_ns, end_ns;
 } dfx_times;
 
-enum { DFX_NO_MARK = UINT32_MAX, DFX_COPIES_AHEAD = 4 };
+/* DFX_RECORDINGS_MAX: regions of some ten ops, which driver_reserve_bytes has room for. */
+enum { DFX_NO_MARK = UINT32_MAX, DFX_COPIES_AHEAD = 4, DFX_RECORDINGS_MAX = 1500 };
 
 /* What a device is: for the choice of a machine profile, and for reports. */
 enum { DFX_DEVICE_TEXT = 96 };

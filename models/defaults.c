@@ -15,7 +15,8 @@ void dfx_defaults_of_kind(const dfx_configs *configs, size_t t5_limit, dfx_defau
     out->shape = (dfx_shape){.width = 1024,
                              .height = 1024,
                              .n_text = usual < out->max_text_length ? usual : out->max_text_length,
-                             .n_steps = guidance ? 28 : 4};
+                             .n_steps = guidance ? 28 : 4,
+                             .n_pictures = 1};
 }
 
 static dfx_status read_defaults(const json_t *json, const char *path, const dfx_sink *sink,

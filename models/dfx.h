@@ -99,6 +99,8 @@ typedef struct dfx_progress {
     dfx_stage stage;
     int step, n_steps;    /* steps done of the stage; 0 of n when it begins */
     double stage_seconds; /* since the stage began */
+    /* It works on pictures [picture, picture + n_together) of the call's n_pictures. */
+    int picture, n_together, n_pictures;
 } dfx_progress;
 
 enum {
@@ -108,6 +110,8 @@ enum {
     DFX_STEPS_MAX = 1000,
     DFX_PROMPT_BYTES_MAX = 1 << 20,
 };
+
+typedef struct dfx_image dfx_image;
 
 typedef struct dfx_request {
     const char *
@@ -120,6 +124,9 @@ typedef struct dfx_request {
         seed; /* the noise is torch.randn's for this seed; only the low 32 bits matter, as in torch */
     void (*progress)(void *user, const dfx_progress *progress); /* may be NULL */
     bool (*cancelled)(void *user); /* may be NULL; polled often, from any thread */
+    /* A picture is finished, *image is its place in `out`; may be NULL. It may be saved here, and freed, which leaves zeros in
+     * `out`. Any status but DFX_OK ends the call with it. */
+    dfx_status (*made)(void *user, dfx_image *image);
     void *user;
 } dfx_request;
 
@@ -130,12 +137,16 @@ void dfx_request_init(const dfx_model *model, dfx_request *out);
  * Errors: DFX_E_USAGE naming the field, wanted and found; DFX_E_NOFIT with the smallest budget that would do. */
 dfx_status dfx_request_check(dfx_model *model, const dfx_request *request);
 
-typedef struct dfx_image {
+/* The same for dfx_generate_batch, which calls it. */
+dfx_status dfx_request_check_batch(dfx_model *model, const dfx_request *request, int n_pictures);
+
+struct dfx_image {
     int width, height;
     uint8_t *rgb; /* [height][width][3], owned by the image */
     uint64_t seed;
     int steps, text_length;
-    float guidance;                     /* as used; 0 when the model has none */
+    float guidance; /* as used; 0 when the model has none */
+    /* Of what was done for several pictures together each has an equal share: the sums are those of the call. */
     double stage_seconds[DFX_N_STAGES]; /* 0 for what was not done again */
     double seconds;                     /* the whole call */
     double compute_seconds;             /* of it, ops running on the device */
@@ -148,11 +159,19 @@ typedef struct dfx_image {
     /* The same as a JSON object, without times: the same picture is the same file. Owned by the image. */
     char *json;
     bool plain; /* set it before saving: the PNG carries no text chunks */
-} dfx_image;
+};
 
 /* One picture. Errors: as dfx_request_check; DFX_E_CANCELLED; DFX_E_NUMERIC when a value is not finite; DFX_E_IO. On any
  * error *out is not touched. The same model, request and kind of processor give the same bytes. */
 dfx_status dfx_generate(dfx_model *model, const dfx_request *request, dfx_image *out);
+
+/* n pictures of one request, in order: out[i] has the seed request->seed + i and is, bit for bit, what dfx_generate makes of that
+ * seed. Where weights are waited for, as many pictures as fit the budget and gain by it go through the denoiser together, and
+ * what is brought serves them all; they are decoded one after the other. Text is encoded once. A model that has made fewer at a
+ * time may plan anew for more, and read its weights again, once.
+ * Errors: as dfx_generate; DFX_E_USAGE for n < 1; what request->made said. On an error, cancellation too, the pictures that were
+ * finished before are in `out`, and the others are zeroed. */
+dfx_status dfx_generate_batch(dfx_model *model, const dfx_request *request, int n, dfx_image *out);
 void dfx_image_free(dfx_image *image); /* zeroed image is fine */
 
 /* The PNG with its parameters, in memory (*out from the library: dfx_buffer_free) or to a file: written under a temporary

@@ -31,7 +31,8 @@ int dfx_picture_step_capacity(int n_steps) {
 bool dfx_picture_serves(const dfx_shape *session, const dfx_shape *request) {
     enum { SAME_BITS_ROWS = 64 };
     return session->width == request->width && session->height == request->height &&
-           session->n_text == request->n_text && session->n_steps >= request->n_steps &&
+           session->n_text == request->n_text && session->n_pictures >= request->n_pictures &&
+           session->n_steps >= request->n_steps &&
            (session->n_steps <= SAME_BITS_ROWS ||
             session->n_steps == dfx_picture_step_capacity(request->n_steps));
 }
@@ -56,13 +57,20 @@ out:
     return status;
 }
 
-dfx_status dfx_picture_trace(const dfx_program programs[DFX_N_PROGRAMS], int n_steps,
+static dfx_trace_program traced(const dfx_program *program, dfx_program_id id, const dfx_shape *s) {
+    return (dfx_trace_program){.program = program,
+                               .stage = PROGRAMS[id].stage,
+                               .n_repeats = id == DFX_PROGRAM_STEP     ? (uint32_t)s->n_steps
+                                            : id == DFX_PROGRAM_DECODE ? (uint32_t)s->n_lanes
+                                                                       : 1,
+                               .n_lanes = id == DFX_PROGRAM_STEP ? (uint32_t)s->n_lanes : 1};
+}
+
+dfx_status dfx_picture_trace(const dfx_program programs[DFX_N_PROGRAMS], const dfx_shape *shape,
                              const dfx_profile *profile, const dfx_sink *sink, dfx_trace *out) {
     dfx_trace_program list[DFX_N_PROGRAMS];
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        list[i] = (dfx_trace_program){.program = &programs[i],
-                                      .stage = PROGRAMS[i].stage,
-                                      .n_repeats = i == DFX_PROGRAM_STEP ? (uint32_t)n_steps : 1};
+        list[i] = traced(&programs[i], (dfx_program_id)i, shape);
     return dfx_trace_make(list, DFX_N_PROGRAMS, profile, sink, out);
 }
 
@@ -97,8 +105,10 @@ size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act
     out->step_dt = carve(&c, 1, 1, sizeof(float));
     out->cos = carve(&c, L, half, sizeof(float));
     out->sin = carve(&c, L, half, sizeof(float));
-    out->x = carve(&c, I, f->flux.in_channels, act);
-    out->v = carve(&c, I, f->flux.out_channels, act);
+    for (int lane = 0; lane < s->n_lanes; lane++) {
+        out->x[lane] = carve(&c, I, f->flux.in_channels, act);
+        out->v[lane] = carve(&c, I, f->flux.out_channels, act);
+    }
     out->rgb = carve(&c, s->width * s->height, 3, act);
     return c.used;
 }

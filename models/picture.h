@@ -20,10 +20,15 @@ enum { DFX_PLAN_TEXT, DFX_PLAN_COND, DFX_PLAN_DENOISE, DFX_PLAN_DECODE, DFX_N_PL
 
 int dfx_picture_stage(dfx_program_id id);
 
+/* Pictures that go through the denoiser side by side, at the most. */
+enum { DFX_LANES_MAX = 8 };
+
 typedef struct dfx_shape {
     int64_t width, height; /* pixels, multiples of 16 */
     int64_t n_text;        /* T5 tokens */
     int n_steps;           /* of a request; of a session: at the most */
+    int n_pictures;        /* of a request; of a session: its lanes are right for as many */
+    int n_lanes;           /* of a session: models/lanes.h chooses them */
 } dfx_shape;
 
 /* Steps that a session is built for when n_steps are asked for: so that requests of some more or fewer share it. A conditioning
@@ -39,7 +44,8 @@ int64_t dfx_picture_tokens(const dfx_configs *configs, const dfx_shape *shape);
 dfx_status dfx_picture_build(const dfx_configs *configs, const dfx_build_env env[DFX_N_COMPONENTS],
                              const dfx_shape *shape, dfx_program programs[DFX_N_PROGRAMS]);
 
-dfx_status dfx_picture_trace(const dfx_program programs[DFX_N_PROGRAMS], int n_steps,
+/* shape->n_steps times the denoiser, each time for all lanes; then the decoder, once for each lane. */
+dfx_status dfx_picture_trace(const dfx_program programs[DFX_N_PROGRAMS], const dfx_shape *shape,
                              const dfx_profile *profile, const dfx_sink *sink, dfx_trace *out);
 
 /* Device addresses of the state, by what it is. Shapes: T text tokens, I image tokens, L = T + I, N steps. */
@@ -54,8 +60,8 @@ typedef struct dfx_state {
     void *step_mod;          /* [1, mod_cols]: the row of the step */
     float *step_dt;          /* [1, 1] */
     float *cos, *sin;        /* [L, E/2] */
-    void *x, *v;             /* [I, channels] */
-    void *rgb;               /* [H*W, 3] */
+    void *x[DFX_LANES_MAX], *v[DFX_LANES_MAX]; /* [I, channels] of each lane */
+    void *rgb;                                 /* [H*W, 3] */
 } dfx_state;
 
 /* Lay the state out from `base` on; NULL only counts. Returns its bytes. */

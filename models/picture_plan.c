@@ -1,5 +1,6 @@
 #include "models/picture_plan.h"
 
+#include "models/lanes.h"
 #include "offload/executor.h"
 
 /* What a CUDA backend holds beside its context: cuBLASLt's workspace, and the largest part of its own. */
@@ -22,23 +23,27 @@ static dfx_status workspace(const dfx_picture_question *q, const dfx_program p[D
 
 static dfx_status make(const dfx_picture_question *q, const dfx_sink *sink, dfx_picture_plan *out) {
     const dfx_profile *f = q->profile;
-    dfx_state unused;
+    dfx_lanes_answer answer;
     dfx_shape most = q->shape; /* what a session is built for */
     most.n_steps = dfx_picture_step_capacity(q->shape.n_steps);
     DFX_TRY(dfx_picture_build(q->configs, q->env, &most, out->programs));
-    DFX_TRY(dfx_picture_trace(out->programs, q->shape.n_steps, f, sink, &out->trace));
-    out->problem = (dfx_plan_problem){
-        .pages = out->trace.pages,
-        .stages = out->trace.stages,
-        .n_pages = out->trace.n_pages,
-        .n_stages = out->trace.n_stages,
-        .budget_bytes = q->budget_bytes ? q->budget_bytes : f->device_bytes,
-        .state_bytes = dfx_picture_state(q->configs, &most, q->env[0].act_dtype, NULL, &unused),
-        .ram_budget_bytes = q->ram_budget_bytes ? q->ram_budget_bytes : f->host_bytes / 4 * 3,
-        .offload = q->offload,
-        .profile = f};
-    DFX_TRY(workspace(q, out->programs, &out->problem));
-    return dfx_plan_make(&out->problem, sink, &out->plan);
+    dfx_lanes_question question = {
+        .configs = q->configs,
+        .programs = out->programs,
+        .shape = q->shape,
+        .n_steps = q->shape.n_steps,
+        .act_dtype = q->env[0].act_dtype,
+        .problem = {.budget_bytes = q->budget_bytes ? q->budget_bytes : f->device_bytes,
+                    .ram_budget_bytes =
+                        q->ram_budget_bytes ? q->ram_budget_bytes : f->host_bytes / 4 * 3,
+                    .offload = q->offload,
+                    .profile = f}};
+    DFX_TRY(workspace(q, out->programs, &question.problem));
+    DFX_TRY(dfx_lanes_choose(&question, sink, &answer));
+    out->trace = answer.trace;
+    out->problem = answer.problem;
+    out->plan = answer.plan;
+    return DFX_OK;
 }
 
 dfx_status dfx_picture_plan_make(const dfx_picture_question *question, const dfx_sink *sink,

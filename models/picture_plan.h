@@ -1,5 +1,5 @@
-/* The plan of a picture on any machine, without that machine: programs for the shape, their pages in the wanted format, the
- * state between the stages, and the planner's answer. */
+/* The plan of a picture, or of several of one request, on any machine, without that machine: programs for the shape, their pages
+ * in the wanted format, the state between the stages, the lanes, and the planner's answer. */
 #ifndef DFX_MODELS_PICTURE_PLAN_H
 #define DFX_MODELS_PICTURE_PLAN_H
 

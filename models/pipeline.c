@@ -1,7 +1,10 @@
-/* One picture: prompt -> tokens -> text encoders -> conditioning -> denoiser x N -> decoder -> 8-bit pixels.
+/* A group of pictures: prompt -> tokens -> text encoders -> conditioning -> denoiser x N, a lane for each picture -> decoder, one
+ * picture after the other -> 8-bit pixels.
  *
- * What an earlier picture left in the session and is still true is not done again: the text encodings of the same prompt,
+ * What an earlier group left in the session and is still true is not done again: the text encodings of the same prompt,
  * the modulation table of the same prompt and guidance. */
+#include "models/pipeline.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,12 +14,21 @@
 #include "models/image.h"
 #include "models/model.h"
 
+/* What has been done for the group so far; bytes since the session was opened. */
+typedef struct account {
+    double seconds, compute_seconds, disk_seconds, link_seconds;
+    uint64_t read_bytes, copied_bytes;
+} account;
+
 typedef struct run {
     dfx_model *m;
     dfx_session *ses;
     const dfx_request *request;
-    dfx_image image;
-    uint64_t begin_ns, stage_begin_ns;
+    dfx_group *group;
+    float guidance; /* as used */
+    int at, n_at;   /* pictures of the group that the stage works on */
+    account booked; /* what pictures have their shares of */
+    uint64_t stage_begin_ns;
     uint64_t step_begin_ns;
     dfx_stage stage;
 } run;
@@ -31,18 +43,25 @@ static void report(run *r, int step, int n_steps) {
                              &(dfx_progress){.stage = r->stage,
                                              .step = step,
                                              .n_steps = n_steps,
-                                             .stage_seconds = seconds_since(r->stage_begin_ns)});
+                                             .stage_seconds = seconds_since(r->stage_begin_ns),
+                                             .picture = r->group->first + r->at,
+                                             .n_together = r->n_at,
+                                             .n_pictures = r->group->n_pictures});
 }
 
-static void stage_begin(run *r, dfx_stage stage, int n_steps) {
+/* Of n_at pictures of the group, from `at` on. */
+static void stage_begin(run *r, dfx_stage stage, int n_steps, int at, int n_at) {
     r->stage = stage;
     r->stage_begin_ns = dfx_clock_ns();
+    r->at = at;
+    r->n_at = n_at;
     report(r, 0, n_steps);
 }
 
 /* `name`: on the timeline, where a stage of two parts is two spans. */
 static void stage_end(run *r, const char *name) {
-    r->image.stage_seconds[r->stage] += seconds_since(r->stage_begin_ns);
+    for (int i = r->at; i < r->at + r->n_at; i++)
+        r->group->images[i].stage_seconds[r->stage] += seconds_since(r->stage_begin_ns) / r->n_at;
     dfx_model_span(r->m, name, r->stage_begin_ns);
 }
 
@@ -134,7 +153,7 @@ static dfx_status upload_embedded(run *r, const dfx_program *tables, bool with_p
 static dfx_status run_encoders(run *r, const prompt_ids *ids) {
     dfx_state *s = &r->ses->state;
     dfx_model *m = r->m;
-    stage_begin(r, DFX_STAGE_TEXT, 3);
+    stage_begin(r, DFX_STAGE_TEXT, 3, 0, r->group->n);
     DFX_TRY(upload_embedded(r, &m->clip_table, true, ids->clip.ids,
                             m->parts.configs.clip.n_positions, m->parts.configs.clip.width,
                             s->clip_x));
@@ -154,7 +173,7 @@ static bool text_is_there(const run *r) {
 }
 
 static bool cond_is_there(const run *r) {
-    return text_is_there(r) && r->ses->cond_valid && r->ses->cond_guidance == r->image.guidance &&
+    return text_is_there(r) && r->ses->cond_valid && r->ses->cond_guidance == r->guidance &&
            r->ses->cond_steps == r->request->steps;
 }
 
@@ -183,11 +202,11 @@ static dfx_status condition(run *r) {
     dfx_session *ses = r->ses;
     dfx_state *s = &ses->state;
     dfx_backend *be = r->m->backend;
-    float guidance = r->image.guidance;
+    float guidance = r->guidance;
     if (cond_is_there(r))
         return DFX_OK;
     ses->cond_valid = false; /* until the whole table is new */
-    stage_begin(r, DFX_STAGE_TEXT, 3);
+    stage_begin(r, DFX_STAGE_TEXT, 3, 0, r->group->n);
     DFX_TRY(dfx_session_upload_sigmas(r->m, r->request->steps));
     DFX_TRY(be->vt->upload(be, s->guidance, &guidance, sizeof(guidance)));
     size_t row_bytes = (size_t)r->m->parts.configs.clip.width * dfx_dtype_bytes(be->act_dtype);
@@ -216,7 +235,8 @@ static void pack_noise(const float *noise, int64_t channels, int64_t h, int64_t 
             }
 }
 
-static dfx_status draw_noise(run *r, float *tokens) {
+/* Each lane begins with the noise of its own seed. `tokens`: room for one. */
+static dfx_status draw_noise(run *r, int lane, float *tokens) {
     const dfx_model *m = r->m;
     int64_t h = r->ses->shape.height / 8, w = r->ses->shape.width / 8,
             channels = m->parts.configs.vae.latent_channels;
@@ -224,11 +244,11 @@ static dfx_status draw_noise(run *r, float *tokens) {
     float *noise;
     dfx_rng rng;
     DFX_TRY(dfx_new_array(&m->sink, n, "noise", &noise));
-    dfx_rng_seed(&rng, r->request->seed);
+    dfx_rng_seed(&rng, r->group->images[lane].seed);
     dfx_rng_normal(&rng, noise, n);
     pack_noise(noise, channels, h, w, tokens);
     dfx_free(noise);
-    return upload_act(r, r->ses->state.x, tokens, n);
+    return upload_act(r, r->ses->state.x[lane], tokens, n);
 }
 
 static bool all_finite(const float *x, size_t n) {
@@ -240,17 +260,22 @@ static bool all_finite(const float *x, size_t n) {
 
 /* What differs from step to step is copied to one place, so that all steps are one program with the same addresses. */
 static dfx_status run_step(run *r, int step) {
+    enum { N_EXTERNS = 7 };
     dfx_state *s = &r->ses->state;
+    void *externs[DFX_LANES_MAX][N_EXTERNS];
     dfx_backend *be = r->m->backend;
     size_t row_bytes =
         (size_t)dfx_flux_mod_cols(&r->m->parts.configs.flux) * dfx_dtype_bytes(be->act_dtype);
     DFX_TRY(be->vt->copy_device(be, s->step_mod, (unsigned char *)s->mod + (size_t)step * row_bytes,
                                 row_bytes));
     DFX_TRY(be->vt->copy_device(be, s->step_dt, s->dt + step, sizeof(float)));
-    DFX_TRY(
-        dfx_session_run(r->m, DFX_PROGRAM_STEP, step,
-                        (void *[]){s->x, s->txt, s->step_mod, s->cos, s->sin, s->step_dt, s->v}));
-    return dfx_session_keep_latents(r->m, step);
+    for (int lane = 0; lane < r->group->n; lane++)
+        memcpy(externs[lane],
+               (void *[N_EXTERNS]){s->x[lane], s->txt, s->step_mod, s->cos, s->sin, s->step_dt,
+                                   s->v[lane]},
+               sizeof(externs[lane]));
+    DFX_TRY(dfx_session_run_lanes(r->m, DFX_PROGRAM_STEP, step, externs[0], r->group->n));
+    return dfx_session_keep_latents(r->m, step, r->group->n);
 }
 
 /* On the timeline steps lie one behind the other, though the host is ahead of the device. */
@@ -264,12 +289,14 @@ static void note_step(run *r, int step) {
 /* The step has run: look at what it made. */
 static dfx_status end_step(run *r, int step, float *latents, size_t n) {
     DFX_TRY(dfx_session_wait(r->m, DFX_PROGRAM_STEP, step));
-    widen_act(r, latents, r->ses->latents[step % 2].ptr, n);
-    if (!all_finite(latents, n))
-        return dfx_fail(&r->m->sink, DFX_E_NUMERIC,
-                        "%s: the latents are not finite after step %d of %d; the weights are "
-                        "damaged or not of this architecture",
-                        r->m->path, step + 1, r->request->steps);
+    for (int lane = 0; lane < r->group->n; lane++) {
+        widen_act(r, latents, dfx_session_latents(r->m, step, lane), n);
+        if (!all_finite(latents, n))
+            return dfx_fail(&r->m->sink, DFX_E_NUMERIC,
+                            "%s: the latents are not finite after step %d of %d; the weights are "
+                            "damaged or not of this architecture",
+                            r->m->path, step + 1, r->request->steps);
+    }
     report(r, step + 1, r->request->steps);
     note_step(r, step);
     return DFX_OK;
@@ -284,8 +311,9 @@ static dfx_status denoise(run *r) {
     float *latents;
     DFX_TRY(dfx_new_array(&m->sink, n, "latents", &latents));
     dfx_status status;
-    DFX_TRY_OUT(status, draw_noise(r, latents));
-    stage_begin(r, DFX_STAGE_DENOISE, n_steps);
+    for (int lane = 0; lane < r->group->n; lane++)
+        DFX_TRY_OUT(status, draw_noise(r, lane, latents));
+    stage_begin(r, DFX_STAGE_DENOISE, n_steps, 0, r->group->n);
     r->step_begin_ns = r->stage_begin_ns;
     for (int i = 0; i < n_steps; i++) {
         DFX_TRY_OUT(status, run_step(r, i));
@@ -299,23 +327,24 @@ out:
     return status;
 }
 
-static dfx_status decode(run *r) {
+static dfx_status decode(run *r, int lane) {
     dfx_model *m = r->m;
     dfx_state *s = &r->ses->state;
-    size_t n = (size_t)(r->image.width * r->image.height) * 3;
+    dfx_image *image = &r->group->images[lane];
+    size_t n = (size_t)(image->width * image->height) * 3;
     float *rgb;
-    stage_begin(r, DFX_STAGE_DECODE, 1);
-    DFX_TRY(dfx_session_run(r->m, DFX_PROGRAM_DECODE, 0, (void *[]){s->x, s->rgb}));
+    stage_begin(r, DFX_STAGE_DECODE, 1, lane, 1);
+    DFX_TRY(dfx_session_run(m, DFX_PROGRAM_DECODE, lane, (void *[]){s->x[lane], s->rgb}));
     DFX_TRY(dfx_new_array(&m->sink, n, "picture", &rgb));
     dfx_status status;
     DFX_TRY_OUT(status, download_act(r, rgb, s->rgb, n));
-    DFX_TRY_OUT(status, dfx_session_wait(r->m, DFX_PROGRAM_DECODE, 0));
+    DFX_TRY_OUT(status, dfx_session_wait(m, DFX_PROGRAM_DECODE, lane));
     if (!all_finite(rgb, n)) {
         status = dfx_fail(&m->sink, DFX_E_NUMERIC,
                           "%s: the decoder made values that are not finite", m->path);
         goto out;
     }
-    DFX_TRY_OUT(status, dfx_image_pixels(&r->image, rgb, &m->sink));
+    DFX_TRY_OUT(status, dfx_image_pixels(image, rgb, &m->sink));
     report(r, 1, 1);
     stage_end(r, "decode");
 out:
@@ -323,90 +352,91 @@ out:
     return status;
 }
 
-static dfx_status run_stages(run *r) {
+static account account_now(const run *r) {
+    const dfx_visit_clock *clock = &r->ses->clock;
+    dfx_feed_stats feed;
+    dfx_feed_get_stats(r->ses->feed, &feed);
+    return (account){.seconds = seconds_since(r->group->begin_ns),
+                     .compute_seconds = clock->compute_seconds,
+                     .disk_seconds = clock->disk_seconds,
+                     .link_seconds = clock->link_seconds,
+                     .read_bytes = feed.read_bytes,
+                     .copied_bytes = feed.copied_bytes};
+}
+
+/* The i-th of n whole parts of `all`. */
+static uint64_t part(uint64_t all, uint64_t i, uint64_t n) {
+    return all * (i + 1) / n - all * i / n;
+}
+
+/* What has been done since the last time was for n pictures of the group, from `at` on: to each an equal share. */
+static void book(run *r, int at, int n) {
+    account now = account_now(r), *old = &r->booked;
+    double disk_seconds = (now.disk_seconds - old->disk_seconds) / n,
+           link_seconds = (now.link_seconds - old->link_seconds) / n;
+    for (int i = 0; i < n; i++) {
+        dfx_image *image = &r->group->images[at + i];
+        image->seconds += (now.seconds - old->seconds) / n;
+        image->compute_seconds += (now.compute_seconds - old->compute_seconds) / n;
+        image->disk_wait_seconds += disk_seconds;
+        image->link_wait_seconds += link_seconds;
+        image->wait_seconds += disk_seconds + link_seconds;
+        image->read_bytes += part(now.read_bytes - old->read_bytes, (uint64_t)i, (uint64_t)n);
+        image->copied_bytes += part(now.copied_bytes - old->copied_bytes, (uint64_t)i, (uint64_t)n);
+    }
+    *old = now;
+}
+
+/* The picture is whole, and the caller's. What the caller does with it takes no time of the next one. */
+static dfx_status hand_out(run *r, int lane) {
+    dfx_group *group = r->group;
+    dfx_image *image = &group->images[lane];
+    book(r, lane, 1);
+    image->peak_device_bytes = r->m->budget.peak_bytes;
+    DFX_TRY(dfx_image_describe(image, r->request->prompt, r->m->name, &r->m->sink));
+    group->n_made++;
+    dfx_model_trace_write(r->m);
+    dfx_status status = r->request->made ? r->request->made(r->request->user, image) : DFX_OK;
+    r->booked.seconds = seconds_since(group->begin_ns);
+    return status;
+}
+
+static dfx_status make_latents(run *r) {
     DFX_TRY(encode_text(r));
     DFX_TRY(condition(r));
     DFX_TRY(denoise(r));
-    return decode(r);
+    book(r, 0, r->group->n);
+    return DFX_OK;
 }
 
-/* Pages begin to come before the first stage asks for one. */
+/* Pages begin to come before the first stage asks for one. The last picture is handed out when the feed has counted all that it
+ * moved. */
 static dfx_status draw(run *r) {
-    dfx_session *ses = r->ses;
-    dfx_feed_stats before, after;
     int first = cond_is_there(r)   ? DFX_PLAN_DENOISE
                 : text_is_there(r) ? DFX_PLAN_COND
-                                   : DFX_PLAN_TEXT;
-    dfx_feed_get_stats(ses->feed, &before);
-    DFX_TRY(dfx_session_picture_begin(r->m, first, r->request->steps));
-    dfx_status status = run_stages(r);
-    dfx_session_picture_end(r->m);
-    DFX_TRY(status);
-    dfx_feed_get_stats(ses->feed, &after);
-    r->image.compute_seconds = ses->clock.compute_seconds;
-    r->image.disk_wait_seconds = ses->clock.disk_seconds;
-    r->image.link_wait_seconds = ses->clock.link_seconds;
-    r->image.wait_seconds = ses->clock.disk_seconds + ses->clock.link_seconds;
-    r->image.read_bytes = after.read_bytes - before.read_bytes;
-    r->image.copied_bytes = after.copied_bytes - before.copied_bytes;
-    r->image.seconds = seconds_since(r->begin_ns);
-    r->image.peak_device_bytes = r->m->budget.peak_bytes;
-    return dfx_image_describe(&r->image, r->request->prompt, r->m->name, &r->m->sink);
-}
-
-static dfx_shape shape_of(const dfx_request *request) {
-    return (dfx_shape){.width = request->width / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
-                       .height = request->height / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
-                       .n_text = request->text_length,
-                       .n_steps = request->steps};
-}
-
-dfx_status dfx_request_check(dfx_model *m, const dfx_request *request) {
-    DFX_TRY(dfx_request_validate(m, request));
-    dfx_shape shape = shape_of(request);
-    return dfx_session_begin(m, &shape);
-}
-
-/* A size that was changed, or is far from what the model was made for: a tenth to twice the pixels of its default. */
-static void warn_size(const dfx_model *m, const dfx_request *request, const dfx_shape *shape) {
-    int64_t pixels = shape->width * shape->height,
-            usual = m->parts.defaults.shape.width * m->parts.defaults.shape.height;
-    if (shape->width != request->width || shape->height != request->height)
-        dfx_warn(&m->sink, "size %dx%d is rounded down to %lldx%lld, multiples of %d",
-                 request->width, request->height, (long long)shape->width, (long long)shape->height,
-                 DFX_SIZE_MULTIPLE);
-    if (pixels * 10 < usual || pixels > usual * 2)
-        dfx_warn(&m->sink,
-                 "%lldx%lld is far from the %dx%d that %s was made for: expect odd pictures",
-                 (long long)shape->width, (long long)shape->height,
-                 (int)m->parts.defaults.shape.width, (int)m->parts.defaults.shape.height, m->name);
-}
-
-/* Who is asked, between ops and while pages are waited for. */
-static void set_cancel(dfx_model *m, bool (*cancelled)(void *user), void *user) {
-    m->cancelled = cancelled;
-    m->cancel_user = user;
-    m->backend->vt->set_cancel(m->backend, cancelled, user);
-}
-
-dfx_status dfx_generate(dfx_model *m, const dfx_request *request, dfx_image *out) {
-    run r = {.m = m, .ses = &m->session, .request = request, .begin_ns = dfx_clock_ns()};
-    DFX_TRY(dfx_request_check(m, request));
-    const dfx_shape *shape = &m->session.shape;
-    warn_size(m, request, shape);
-    r.image = (dfx_image){.width = (int)shape->width,
-                          .height = (int)shape->height,
-                          .seed = request->seed,
-                          .steps = request->steps,
-                          .text_length = request->text_length,
-                          .guidance = m->parts.configs.flux.has_guidance ? request->guidance : 0};
-    set_cancel(m, request->cancelled, request->user);
-    dfx_status status = draw(&r);
-    set_cancel(m, NULL, NULL);
-    dfx_model_trace_write(m);
+                                   : DFX_PLAN_TEXT,
+        last = r->group->n - 1;
+    DFX_TRY(dfx_session_group_begin(r->m, first, r->request->steps, r->group->n));
+    dfx_status status = make_latents(r);
+    for (int lane = 0; status == DFX_OK && lane < last; lane++) {
+        status = decode(r, lane);
+        if (status == DFX_OK)
+            status = hand_out(r, lane);
+    }
     if (status == DFX_OK)
-        *out = r.image;
-    else
-        dfx_image_free(&r.image);
-    return status;
+        status = decode(r, last);
+    dfx_session_group_end(r->m);
+    return status == DFX_OK ? hand_out(r, last) : status;
+}
+
+dfx_status dfx_group_draw(dfx_model *m, const dfx_request *request, dfx_group *group) {
+    run r = {.m = m,
+             .ses = &m->session,
+             .request = request,
+             .group = group,
+             .guidance = group->images[0].guidance};
+    dfx_feed_stats feed;
+    dfx_feed_get_stats(r.ses->feed, &feed);
+    r.booked = (account){.read_bytes = feed.read_bytes, .copied_bytes = feed.copied_bytes};
+    return draw(&r);
 }

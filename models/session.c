@@ -1,27 +1,31 @@
 #include "models/session.h"
 
+#include "models/lanes.h"
 #include "models/model.h"
-#include "offload/planner.h"
 
-/* Decide where everything will be; nothing of the session is on the device yet. */
-static dfx_status make_plan(dfx_model *m, dfx_session *ses) {
-    dfx_state unused;
-    DFX_TRY(
-        dfx_picture_trace(ses->programs, ses->shape.n_steps, &m->profile, &m->sink, &ses->trace));
-    dfx_plan_problem problem = {
-        .pages = ses->trace.pages,
-        .stages = ses->trace.stages,
-        .n_pages = ses->trace.n_pages,
-        .n_stages = ses->trace.n_stages,
-        .budget_bytes = m->budget.limit_bytes,
-        .workspace_bytes = m->backend->vt->workspace_bytes(m->backend),
-        .driver_bytes = m->backend->vt->driver_reserve_bytes(m->backend),
-        .state_bytes =
-            dfx_picture_state(&m->parts.configs, &ses->shape, m->backend->act_dtype, NULL, &unused),
-        .ram_budget_bytes = m->ram_budget_bytes,
-        .offload = m->offload,
-        .profile = &m->profile};
-    return dfx_plan_make(&problem, &m->sink, &ses->plan);
+/* Decide how many pictures go together and where everything will be; nothing of the session is on the device yet. */
+static dfx_status make_plan(dfx_model *m, const dfx_shape *request, dfx_session *ses) {
+    dfx_lanes_answer answer;
+    dfx_lanes_question question = {
+        .configs = &m->parts.configs,
+        .programs = ses->programs,
+        .shape = *request,
+        .n_steps = ses->shape.n_steps,
+        .act_dtype = m->backend->act_dtype,
+        .problem = {.budget_bytes = m->budget.limit_bytes,
+                    .workspace_bytes = m->backend->vt->workspace_bytes(m->backend),
+                    .driver_bytes = m->backend->vt->driver_reserve_bytes(m->backend),
+                    .ram_budget_bytes = m->ram_budget_bytes,
+                    .offload = m->offload,
+                    .profile = &m->profile}};
+    DFX_TRY(dfx_lanes_choose(&question, &m->sink, &answer));
+    ses->shape = answer.shape;
+    ses->trace = answer.trace;
+    ses->plan = answer.plan;
+    if (ses->shape.n_lanes > 1)
+        dfx_debug(&m->sink, "up to %d pictures are made together and share what is brought",
+                  ses->shape.n_lanes);
+    return DFX_OK;
 }
 
 /* Every page of every program lies in the file as it will be read. */
@@ -51,6 +55,7 @@ static dfx_status reserve(dfx_model *m, const dfx_plan *plan) {
     return DFX_OK;
 }
 
+/* Of one lane. */
 static size_t latent_bytes(const dfx_model *m) {
     return (size_t)(dfx_picture_tokens(&m->parts.configs, &m->session.shape) *
                     m->parts.configs.flux.in_channels) *
@@ -80,8 +85,8 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
                              .unified = m->profile.unified,
                              .timeline = m->timeline};
     for (int i = 0; i < 2; i++)
-        DFX_TRY(
-            m->backend->vt->pinned_alloc(m->backend, latent_bytes(m), "latents", &ses->latents[i]));
+        DFX_TRY(m->backend->vt->pinned_alloc(
+            m->backend, (size_t)ses->shape.n_lanes * latent_bytes(m), "latents", &ses->latents[i]));
     return dfx_feed_open(&feed, &m->sink, &ses->feed);
 }
 
@@ -118,7 +123,7 @@ dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
     DFX_TRY_OUT(status, dfx_picture_build(&m->parts.configs, env, &ses->shape, ses->programs));
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
         DFX_TRY_OUT(status, dfx_executor_announce(m->backend, &ses->programs[i]));
-    DFX_TRY_OUT(status, make_plan(m, ses));
+    DFX_TRY_OUT(status, make_plan(m, shape, ses));
     DFX_TRY_OUT(status, find_pages(m, ses));
     DFX_TRY_OUT(status,
                 dfx_visit_clock_init(&ses->clock, &ses->plan, &ses->trace, m->timeline, &m->sink));
@@ -135,7 +140,8 @@ out:
 void dfx_session_end(dfx_model *m) {
     dfx_session *ses = &m->session;
     dfx_feed_close(ses->feed);
-    dfx_recorded_fini(&ses->recorded, m->backend);
+    for (int lane = 0; lane < DFX_LANES_MAX; lane++)
+        dfx_recorded_fini(&ses->recorded[lane], m->backend);
     for (int i = 0; i < 2; i++)
         if (ses->latents[i].ptr)
             m->backend->vt->pinned_free(m->backend, &ses->latents[i]);
@@ -186,11 +192,14 @@ static void unpin_visit(void *self, uint32_t region) {
         f->status = status;
 }
 
-/* Of the plan, which has as many steps as the session can make: the last ones are left out of a shorter picture. */
-static uint32_t first_visit_of(const dfx_session *ses, dfx_program_id id, int step) {
+/* Of the plan, which has as many steps and lanes as the session can make. A shorter picture does without the last steps; a
+ * group that is not full without the first decodings, so that what is left out is one piece. */
+static uint32_t first_visit_of(const dfx_session *ses, dfx_program_id id, int repeat) {
     int stage = dfx_picture_stage(id);
+    if (id == DFX_PROGRAM_DECODE)
+        repeat += ses->n_idle_lanes;
     return ses->plan.stage_first_visit[stage] +
-           (uint32_t)step * ses->trace.stages[stage].n_regions + ses->first_region[id];
+           (uint32_t)repeat * ses->trace.stages[stage].n_regions + ses->first_region[id];
 }
 
 /* Rows beyond the request's steps are conditioned like its last one; nobody reads them. */
@@ -214,11 +223,12 @@ dfx_status dfx_session_upload_sigmas(dfx_model *m, int n_steps) {
     return status;
 }
 
-dfx_status dfx_session_picture_begin(dfx_model *m, int first_stage, int n_steps) {
+dfx_status dfx_session_group_begin(dfx_model *m, int first_stage, int n_steps, int n_pictures) {
     dfx_session *ses = &m->session;
+    ses->n_idle_lanes = ses->shape.n_lanes - n_pictures;
     dfx_feed_visits visits = {.first = ses->plan.stage_first_visit[first_stage],
                               .skip_from = first_visit_of(ses, DFX_PROGRAM_STEP, n_steps),
-                              .skip_to = ses->plan.stage_first_visit[DFX_PLAN_DECODE]};
+                              .skip_to = first_visit_of(ses, DFX_PROGRAM_DECODE, 0)};
     if (m->backend->vt->clock_sync)
         DFX_TRY(m->backend->vt->clock_sync(m->backend));
     dfx_visit_clock_begin(&ses->clock, &visits);
@@ -239,30 +249,38 @@ static void tell_driver_bytes(const dfx_model *m) {
             1e-6 * (double)ex->record_ns);
 }
 
-void dfx_session_picture_end(dfx_model *m) {
+void dfx_session_group_end(dfx_model *m) {
     dfx_feed_end(m->session.feed);
     tell_driver_bytes(m);
 }
 
-dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int step, void *const *externs) {
+dfx_status dfx_session_run_lanes(dfx_model *m, dfx_program_id id, int repeat, void *const *externs,
+                                 int n_lanes) {
     dfx_session *ses = &m->session;
+    dfx_lane lanes[DFX_LANES_MAX];
     feed_pages f = {.m = m,
                     .feed = ses->feed,
                     .backend = m->backend,
-                    .first_visit = first_visit_of(ses, id, step)};
+                    .first_visit = first_visit_of(ses, id, repeat)};
     dfx_page_source pages = {.pin = pin_visit, .unpin = unpin_visit, .self = &f};
-    dfx_recorded *recorded = id == DFX_PROGRAM_STEP ? &ses->recorded : NULL;
-    dfx_status status =
-        dfx_executor_run(&ses->executor, &ses->programs[id], recorded, &pages, externs);
+    for (int i = 0; i < n_lanes; i++)
+        lanes[i] = (dfx_lane){.externs = externs + (size_t)i * ses->programs[id].n_externs,
+                              .recorded = id == DFX_PROGRAM_STEP ? &ses->recorded[i] : NULL};
+    dfx_status status = dfx_executor_run_lanes(&ses->executor, &ses->programs[id], &pages, lanes,
+                                               (uint32_t)n_lanes);
     return status == DFX_OK ? f.status : status;
 }
 
-static uint32_t last_visit_of(const dfx_session *ses, dfx_program_id id, int step) {
-    return first_visit_of(ses, id, step) + ses->programs[id].n_regions - 1;
+dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int repeat, void *const *externs) {
+    return dfx_session_run_lanes(m, id, repeat, externs, 1);
 }
 
-dfx_status dfx_session_wait(dfx_model *m, dfx_program_id id, int step) {
-    uint32_t last = last_visit_of(&m->session, id, step);
+static uint32_t last_visit_of(const dfx_session *ses, dfx_program_id id, int repeat) {
+    return first_visit_of(ses, id, repeat) + ses->programs[id].n_regions - 1;
+}
+
+dfx_status dfx_session_wait(dfx_model *m, dfx_program_id id, int repeat) {
+    uint32_t last = last_visit_of(&m->session, id, repeat);
     const dfx_backend_vtable *vt = m->backend->vt;
     dfx_visit_clock *clock = &m->session.clock;
     dfx_times at;
@@ -274,11 +292,16 @@ dfx_status dfx_session_wait(dfx_model *m, dfx_program_id id, int step) {
     return DFX_OK;
 }
 
-/* The step's mark is made again, behind the copy. */
-dfx_status dfx_session_keep_latents(dfx_model *m, int step) {
+/* The step's mark is made again, behind the copies. */
+dfx_status dfx_session_keep_latents(dfx_model *m, int step, int n_lanes) {
     dfx_session *ses = &m->session;
     const dfx_backend_vtable *vt = m->backend->vt;
-    DFX_TRY(
-        vt->download_begin(m->backend, ses->latents[step % 2].ptr, ses->state.x, latent_bytes(m)));
+    for (int lane = 0; lane < n_lanes; lane++)
+        DFX_TRY(vt->download_begin(m->backend, dfx_session_latents(m, step, lane),
+                                   ses->state.x[lane], latent_bytes(m)));
     return vt->mark(m->backend, last_visit_of(ses, DFX_PROGRAM_STEP, step));
+}
+
+void *dfx_session_latents(const dfx_model *m, int step, int lane) {
+    return (unsigned char *)m->session.latents[step % 2].ptr + (size_t)lane * latent_bytes(m);
 }

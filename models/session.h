@@ -1,5 +1,5 @@
-/* Session: the programs of a picture built for one shape (size, steps, text length), the plan of its memory, the arena, and the
- * feed that brings pages into it. Kept in the model and reused while the shape stays the same. */
+/* Session: the programs of a picture built for one shape (size, steps, text length), the lanes and the plan of its memory, the
+ * arena, and the feed that brings pages into it. Kept in the model and reused while the shape stays the same. */
 #ifndef DFX_MODELS_SESSION_H
 #define DFX_MODELS_SESSION_H
 
@@ -13,9 +13,11 @@ typedef struct dfx_model dfx_model;
 
 typedef struct dfx_session {
     bool ready;
-    dfx_shape shape; /* n_steps: the most that it can make */
+    dfx_shape shape;  /* n_steps, n_pictures: the most that it can make well */
+    int n_idle_lanes; /* of the group at hand */
     dfx_program programs[DFX_N_PROGRAMS];
-    dfx_recorded recorded; /* of the step: what is run once a picture gains nothing by it */
+    dfx_recorded
+        recorded[DFX_LANES_MAX]; /* of the step: what is run once a picture gains nothing by it */
     uint32_t first_region[DFX_N_PROGRAMS]; /* within the stage */
     dfx_trace trace;
     dfx_plan plan;
@@ -30,7 +32,8 @@ typedef struct dfx_session {
     bool cond_valid;    /* the modulation table holds text_key at cond_guidance in cond_steps */
     float cond_guidance;
     int cond_steps;
-    dfx_mem latents[2]; /* owned; pinned: of the last two steps, as the device has them */
+    dfx_mem
+        latents[2]; /* owned; pinned: of the last two steps, lane by lane, as the device has them */
 } dfx_session;
 
 /* Build for the shape unless the session serves it already. Errors: DFX_E_FORMAT, DFX_E_NOFIT (before anything is allocated on the
@@ -38,20 +41,26 @@ typedef struct dfx_session {
 dfx_status dfx_session_begin(dfx_model *model, const dfx_shape *shape);
 void dfx_session_end(dfx_model *model); /* frees everything; fine when there is none */
 
-/* A picture of `n_steps`, from a stage of the plan on: pages begin to come. After begin, end; on failure too. */
-dfx_status dfx_session_picture_begin(dfx_model *model, int first_stage, int n_steps);
-void dfx_session_picture_end(dfx_model *model);
+/* A group begins: pictures of one request, n_pictures <= shape.n_lanes of n_steps each, that are made together from a stage of
+ * the plan on. Pages begin to come. After begin, end; on failure too. */
+dfx_status dfx_session_group_begin(dfx_model *model, int first_stage, int n_steps, int n_pictures);
+void dfx_session_group_end(dfx_model *model);
 
 /* The sigmas of `n_steps` and their differences, to the state: before conditioning. */
 dfx_status dfx_session_upload_sigmas(dfx_model *model, int n_steps);
 
-/* Queue a program with its pages from the feed. `step`: which repetition, 0 where there is one. */
-dfx_status dfx_session_run(dfx_model *model, dfx_program_id id, int step, void *const *externs);
+/* Queue a program with its pages from the feed. `repeat`: the step of the denoiser, the picture of the decoder, else 0. */
+dfx_status dfx_session_run(dfx_model *model, dfx_program_id id, int repeat, void *const *externs);
+
+/* The same in several lanes, which the denoiser alone has: externs of one behind those of the other. */
+dfx_status dfx_session_run_lanes(dfx_model *model, dfx_program_id id, int repeat,
+                                 void *const *externs, int n_lanes);
 
 /* Wait until the program has run. */
-dfx_status dfx_session_wait(dfx_model *model, dfx_program_id id, int step);
+dfx_status dfx_session_wait(dfx_model *model, dfx_program_id id, int repeat);
 
-/* The latents as they are after the step, once its end has been waited for. Queued; of the last two steps. */
-dfx_status dfx_session_keep_latents(dfx_model *model, int step);
+/* Latents as they are after a step, one of the last two, once its end has been waited for. keep is queued behind the step. */
+dfx_status dfx_session_keep_latents(dfx_model *model, int step, int n_lanes);
+void *dfx_session_latents(const dfx_model *model, int step, int lane);
 
 #endif

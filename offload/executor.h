@@ -1,5 +1,9 @@
 /* Executor: one loop over a program's regions. It waits for the region's page, hands the ops to the backend with their
- * addresses, or launches what it has recorded of them, and gives the page back. Where pages come from it does not know.
+ * addresses, or launches what it has recorded of them, for one lane after the other, and gives the page back. Where pages come
+ * from it does not know.
+ *
+ *   lane   one of several runs of a program that go side by side, so that a page is brought once for all of them. Each has
+ *          externs, activations and recordings of its own, and no op sees more than one: a lane computes what it would alone.
  *
  *     dfx_executor ex = {.backend = be, .activations = block, .activation_bytes = bytes};
  *     DFX_TRY(dfx_executor_announce(be, &program));
@@ -24,7 +28,8 @@ typedef struct dfx_page_source {
 typedef struct dfx_executor {
     dfx_backend *backend; /* borrowed */
     const dfx_sink *sink;
-    void *activations; /* borrowed; device address, DFX_ACT_ALIGN */
+    void *
+        activations; /* borrowed; device address, DFX_ACT_ALIGN: program->act_bytes for each lane */
     size_t activation_bytes;
     dfx_probe_fn probe; /* NULL: none. With one, ops are run one by one */
     void *probe_user;
@@ -37,8 +42,17 @@ typedef struct dfx_executor {
  * known: backend->vt->workspace_bytes. */
 dfx_status dfx_executor_announce(dfx_backend *backend, const dfx_program *program);
 
-/* Run all ops. externs[i]: address of extern i on the device. recorded: the program's own, or NULL: op by op.
- * Errors: those of the pages and the backend; DFX_E_CANCELLED. */
+typedef struct dfx_lane {
+    void *const *externs;   /* externs[i]: address of extern i on the device */
+    dfx_recorded *recorded; /* the program's own in this lane; NULL: op by op */
+} dfx_lane;
+
+/* Run all ops. Errors: those of the pages and the backend; DFX_E_CANCELLED. */
+dfx_status dfx_executor_run_lanes(dfx_executor *ex, const dfx_program *program,
+                                  const dfx_page_source *pages, const dfx_lane *lanes,
+                                  uint32_t n_lanes);
+
+/* One lane. */
 dfx_status dfx_executor_run(dfx_executor *ex, const dfx_program *program, dfx_recorded *recorded,
                             const dfx_page_source *pages, void *const *externs);
 

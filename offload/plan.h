@@ -54,6 +54,8 @@ typedef struct dfx_plan_problem {
     uint64_t ram_budget_bytes;
     dfx_offload offload;
     const dfx_profile *profile;
+    uint32_t
+        n_together; /* pictures that the stages make; only words of the plan depend on it. 0: one */
 } dfx_plan_problem;
 
 typedef struct dfx_transfer {

@@ -112,6 +112,17 @@ static void print_step(printer *to) {
               plan->n_slots == 1 ? "" : "s", dfx_bytes_text(plan->slot_bytes, b));
 }
 
+static void print_seconds(printer *to) {
+    const dfx_plan *plan = to->plan;
+    uint32_t n = to->p->n_together;
+    if (n > 1)
+        print(to, "%" PRIu32 " pictures together: %.4f s, %.4f s each; the first ones %.4f s\n", n,
+              plan->image_seconds, plan->image_seconds / n, plan->cold_image_seconds);
+    else
+        print(to, "a picture: %.4f s; the first one %.4f s\n", plan->image_seconds,
+              plan->cold_image_seconds);
+}
+
 dfx_status dfx_plan_print(const dfx_plan *plan, const dfx_plan_problem *problem,
                           const dfx_sink *sink, char **out) {
     printer to = {.plan = plan, .p = problem, .sink = sink};
@@ -124,8 +135,7 @@ dfx_status dfx_plan_print(const dfx_plan *plan, const dfx_plan_problem *problem,
     print(&to, "pages: # permanent, + stays for the stage, o streams from RAM, . from the disk\n");
     for (uint32_t s = 0; s < problem->n_stages; s++)
         print_marks(&to, s);
-    print(&to, "a picture: %.4f s; the first one %.4f s\n", plan->image_seconds,
-          plan->cold_image_seconds);
+    print_seconds(&to);
     if (to.status == DFX_OK)
         *out = to.text;
     else

@@ -36,9 +36,10 @@ static dfx_status add_pages(dfx_trace *t, const dfx_program *program, const dfx_
 }
 
 /* Append a program's regions to its stage's. */
-static dfx_status add_regions(dfx_trace *t, dfx_plan_stage *stage, const dfx_program *program,
+static dfx_status add_regions(dfx_trace *t, dfx_plan_stage *stage, const dfx_trace_program *p,
                               uint32_t first_page, const dfx_profile *profile,
                               const dfx_sink *sink) {
+    const dfx_program *program = p->program;
     uint32_t n_before = stage->n_regions, n = program->n_regions;
     dfx_plan_region *regions;
     size_t most = (size_t)n_before + n;
@@ -53,13 +54,14 @@ static dfx_status add_regions(dfx_trace *t, dfx_plan_stage *stage, const dfx_pro
             dfx_program_call(program, op, &call);
             seconds += dfx_trace_op_seconds(&call, profile);
         }
-        regions[n_before + i] =
-            (dfx_plan_region){.page_idx = first_page + region->page_idx, .seconds = seconds};
+        regions[n_before + i] = (dfx_plan_region){.page_idx = first_page + region->page_idx,
+                                                  .seconds = p->n_lanes * seconds};
     }
     stage->regions = regions;
     stage->n_regions = n_before + n;
-    if (program->act_bytes > stage->activation_bytes)
-        stage->activation_bytes = program->act_bytes;
+    uint64_t activation_bytes = (uint64_t)p->n_lanes * program->act_bytes;
+    if (activation_bytes > stage->activation_bytes)
+        stage->activation_bytes = activation_bytes;
     return DFX_OK;
 }
 
@@ -80,8 +82,7 @@ static dfx_status make(dfx_trace *t, const dfx_trace_program *programs, size_t n
                 (dfx_plan_stage){.name = p->stage, .n_repeats = p->n_repeats};
         t->first_page[i] = t->n_pages;
         DFX_TRY(add_pages(t, p->program, sink));
-        DFX_TRY(add_regions(t, &t->stages[t->n_stages - 1], p->program, t->first_page[i], profile,
-                            sink));
+        DFX_TRY(add_regions(t, &t->stages[t->n_stages - 1], p, t->first_page[i], profile, sink));
     }
     return DFX_OK;
 }

@@ -5,11 +5,13 @@
 #include "offload/plan.h"
 #include "offload/program.h"
 
-/* One program of a stage. A stage of a plan is one or more of them, run one after the other, n_repeats times. */
+/* One program of a stage. A stage of a plan is one or more of them, run one after the other, n_repeats times. A visit computes for
+ * all lanes of its program, which have activations of their own side by side. */
 typedef struct dfx_trace_program {
     const dfx_program *program; /* borrowed */
     const char *stage;          /* string literal; neighbours of one name are one stage */
     uint32_t n_repeats;         /* of the stage */
+    uint32_t n_lanes;
 } dfx_trace_program;
 
 /* Pages of program i are numbered from first_page[i]; regions point at them. Owns what it points to. */

@@ -3,7 +3,8 @@
 # program; run from the root of the repository.
 [ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_budget: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
 edge=$(realpath "$DFX_EDGE")
-model=$PWD/models/scenes
+root=$PWD
+model=$root/models/scenes
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
@@ -37,6 +38,28 @@ for part in 0 1 2 3 4; do
         [ "$resident" -le $((planned + planned / 50 + (32 << 20))) ] || fault "$name: $resident bytes resident, planned $planned"
     done
 done
+
+# Where pages come slowly four pictures go together: the files that they are alone, the planned peak, and little more moved than for
+# one.
+name="four together"
+sed -E 's/^((link|disk)_bytes_per_s) =.*/\1 = 1e6/' "$root/offload/profiles/cpu.profile" >slow.profile
+together=("${shape[@]}" --steps 4 --vram-budget $((least + (all - least) / 4)) --offload nvme)
+"$edge" plan -m "$model" "${together[@]}" --gpu slow.profile -n 4 --json >plan 2>/dev/null || fault "$name: no plan"
+[ "$(number plan together)" -eq 4 ] || fault "$name: $(number plan together) in the plan"
+"$edge" -m "$model" "${together[@]}" --profile slow.profile --seed 3 -n 4 --json -o four.png "$prompt" >run 2>err \
+    || fault "$name: the run failed: $(head -c 300 err)"
+grep -q '^1-4/4  denoise 4/4  ' err || fault "$name: progress does not say so: $(head -c 300 err)"
+[ "$(number run peak_device_bytes)" -eq "$(number plan peak_bytes)" ] || fault "$name: peak is not the plan's"
+moved=$(grep -oE '"copied_bytes": [0-9]+' run | awk '{sum += $2} END {print sum}')
+for seed in 3 4 5 6; do
+    "$edge" -q -m "$model" "${together[@]}" --seed $seed --json -o alone.png "$prompt" >run
+    cmp -s alone.png four-$seed.png || fault "$name: seed $seed is another picture"
+done
+[ "$moved" -lt $(($(number run copied_bytes) * 2)) ] || fault "$name: $moved bytes moved, $(number run copied_bytes) for one"
+# No more go together than there are steps, as planned.
+"$edge" plan -m "$model" "${together[@]}" --steps 3 --gpu slow.profile -n 4 --json >plan 2>/dev/null || fault "$name: no plan of 3 steps"
+"$edge" -m "$model" "${together[@]}" --steps 3 --profile slow.profile --seed 3 -n 4 -v -o three.png "$prompt" >run 2>err
+grep -q "^up to $(number plan together) pictures are made together" err || fault "$name: not as planned: $(head -c 300 err)"
 
 # One byte less than the least is refused before any work, with the owners and the least.
 "$edge" -m "$model" "${shape[@]}" --vram-budget $((least - 1)) -o none.png "$prompt" 2>err

@@ -72,6 +72,17 @@ name="a GPU that is not there"
 said "cuda"
 run 0 "a GPU that need not be there" --like scenes --device cuda --gpu h200
 
+# Several pictures: together where the disk is too slow for one, one after the other where all stays.
+run 0 "together" --like flux-dev --vram-budget 4G --offload nvme -n 8 --ram-budget 64G
+printed '^flux-dev, int8, 1024x1024, 28 steps, 8 pictures$'
+printed '^4 pictures together: [0-9.]+ s, [0-9.]+ s each; the first ones [0-9.]+ s$'
+run 0 "one by one" --like flux-dev --vram-budget 12G -n 8
+printed '^a picture: '
+run 0 "together, JSON" --like flux-dev --vram-budget 4G --offload nvme --count 8 --json
+printed '"pictures":8,"together":4,'
+run 2 "no picture" --like flux-dev -n 0
+said "--count"
+
 run 2 "neither" --vram-budget 8G
 said "--like"
 run 2 "both" --like scenes --model "$model"

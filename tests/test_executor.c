@@ -275,6 +275,146 @@ static void executor_with_too_small_a_block_says_so_and_pins_nothing(void **stat
     end(t);
 }
 
+/* Two lanes, the second one with the rows of x the other way round. */
+static dfx_status run_two_lanes(bench *t, float x[ROWS * D], float y[ROWS * D]) {
+    for (int i = 0; i < ROWS * D; i++)
+        x[i] = t->x[ROWS * D - 1 - i];
+    t->n_events = 0;
+    dfx_lane lanes[] = {{.externs = (void *[]){t->x, t->y}}, {.externs = (void *[]){x, y}}};
+    return dfx_executor_run_lanes(&t->executor, &t->program, &t->pages, lanes, 2);
+}
+
+static void give_two_blocks(bench *t) {
+    free(t->executor.activations);
+    t->executor.activation_bytes = 2 * t->program.act_bytes;
+    t->executor.activations = aligned_alloc(DFX_ACT_ALIGN, t->executor.activation_bytes);
+    assert_non_null(t->executor.activations);
+    memset(t->executor.activations, 0xFF, t->executor.activation_bytes);
+}
+
+static void executor_lanes_share_pages_and_nothing_else(void **state) {
+    static const event want[] = {
+        {'p', 0, 0},           {'a', 0, DFX_NO_PAGE}, {'l', 0, 0},           {'a', 0, DFX_NO_PAGE},
+        {'a', 0, DFX_NO_PAGE}, {'l', 0, 0},           {'a', 0, DFX_NO_PAGE}, {'u', 0, DFX_NO_PAGE},
+        {'p', 1, 1},           {'l', 0, 1},           {'l', 0, 1},           {'u', 1, DFX_NO_PAGE}};
+    bench *t = begin(*state, false);
+    float first[ROWS * D], second[ROWS * D], x[ROWS * D], y[ROWS * D];
+    assert_int_equal(run(t), DFX_OK);
+    memcpy(first, t->y, sizeof(first));
+    give_two_blocks(t);
+    assert_int_equal(run_two_lanes(t, x, y), DFX_OK);
+    same_events(t, want, (int)DFX_COUNT(want));
+    assert_memory_equal(t->y, first, sizeof(first));
+    memcpy(second, y, sizeof(second));
+    memcpy(t->x, x, sizeof(x)); /* what the second lane had, alone */
+    assert_int_equal(run(t), DFX_OK);
+    assert_memory_equal(t->y, second, sizeof(second));
+    assert_memory_not_equal(first, second, sizeof(first));
+    end(t);
+}
+
+static void executor_lanes_cancelled_in_the_second_leave_nothing_pinned(void **state) {
+    bench *t = begin(*state, false);
+    float x[ROWS * D], y[ROWS * D];
+    int n_polls = -2; /* the first lane has three ops in the first region */
+    give_two_blocks(t);
+    t->backend->vt->set_cancel(t->backend, at_third_poll, &n_polls);
+    assert_int_equal(run_two_lanes(t, x, y), DFX_E_CANCELLED);
+    assert_null(t->page);
+    assert_int_equal(t->n_events, 6); /* pin, three ops, one of the second lane, unpin */
+    assert_int_equal(t->events[5].what, 'u');
+    t->backend->vt->set_cancel(t->backend, NULL, NULL);
+    end(t);
+}
+
+static void executor_with_a_block_for_one_of_two_lanes_says_so(void **state) {
+    bench *t = begin(*state, false);
+    float x[ROWS * D], y[ROWS * D];
+    give_two_blocks(t);
+    t->executor.activation_bytes--;
+    assert_int_equal(run_two_lanes(t, x, y), DFX_E_INTERNAL);
+    said_error(&t->dir->log, "program: an activation block of");
+    assert_int_equal(t->n_events, 0);
+    end(t);
+}
+
+/* A backend that records, in words: a recording is a number, and nothing is computed by it. */
+typedef struct recorder_backend {
+    dfx_backend be; /* else the CPU's */
+    int n_recorded, n_replayed, n_run;
+    bool is_recording;
+} recorder_backend;
+
+static recorder_backend recording;
+
+static dfx_status fake_run(dfx_backend *be, const dfx_op_call *call) {
+    recording.n_run += !recording.is_recording;
+    return DFX_OK;
+}
+
+static dfx_status fake_record_begin(dfx_backend *be) {
+    recording.is_recording = true;
+    return DFX_OK;
+}
+
+static dfx_status fake_record_end(dfx_backend *be, dfx_recording **out) {
+    recording.is_recording = false;
+    *out = (dfx_recording *)&recording;
+    recording.n_recorded++;
+    return DFX_OK;
+}
+
+static dfx_status fake_replay(dfx_backend *be, dfx_recording *what) {
+    recording.n_replayed++;
+    return DFX_OK;
+}
+
+static void fake_recording_free(dfx_backend *be, dfx_recording *what) {
+    recording.n_recorded--;
+}
+
+static dfx_status pin_in_place(void *self, uint32_t region, uint32_t page_idx, void **base) {
+    *base = self;
+    return DFX_OK;
+}
+
+static void unpin_in_place(void *self, uint32_t region) {}
+
+/* Each lane its own; when all that there is room for are made, the others are run op by op. */
+static void executor_records_each_lane_while_there_is_room(void **state) {
+    enum { LANES = 2, REGIONS = 2, ROOM = 3 };
+    bench *t = begin(*state, false);
+    float x[ROWS * D], y[ROWS * D], page[DATA_BYTES / 4];
+    dfx_backend_vtable vt = *t->backend->vt;
+    vt.run = fake_run;
+    vt.record_begin = fake_record_begin;
+    vt.record_end = fake_record_end;
+    vt.replay = fake_replay;
+    vt.recording_free = fake_recording_free;
+    recording = (recorder_backend){.be = *t->backend};
+    recording.be.vt = &vt;
+    give_two_blocks(t);
+    t->executor.backend = &recording.be;
+    t->executor.probe = NULL;
+    t->executor.n_recorded = DFX_RECORDINGS_MAX - ROOM;
+    dfx_recorded recorded[LANES] = {0};
+    dfx_page_source pages = {.pin = pin_in_place, .unpin = unpin_in_place, .self = page};
+    dfx_lane lanes[] = {{.externs = (void *[]){t->x, t->y}, .recorded = &recorded[0]},
+                        {.externs = (void *[]){x, y}, .recorded = &recorded[1]}};
+    for (int n = 1; n <= 2; n++) {
+        assert_int_equal(dfx_executor_run_lanes(&t->executor, &t->program, &pages, lanes, LANES),
+                         DFX_OK);
+        assert_int_equal(recording.n_recorded, ROOM);
+        assert_int_equal(recording.n_replayed, n * ROOM);
+        assert_int_equal(recording.n_run, n * (LANES * REGIONS - ROOM)); /* the last has one op */
+    }
+    for (int i = 0; i < LANES; i++)
+        dfx_recorded_fini(&recorded[i], &recording.be);
+    assert_int_equal(recording.n_recorded, 0);
+    t->executor.backend = t->backend;
+    end(t);
+}
+
 /* After announce and workspace_alloc, and with pages there, a run takes no memory. */
 static void executor_run_does_not_allocate(void **state) {
     bench *t = begin(*state, true);
@@ -310,6 +450,10 @@ int main(void) {
         IN_TMPDIR(executor_forwards_error_of_pin_and_leaves_nothing_pinned),
         IN_TMPDIR(executor_cancelled_stops_unpins_and_runs_again),
         IN_TMPDIR(executor_with_too_small_a_block_says_so_and_pins_nothing),
+        IN_TMPDIR(executor_lanes_share_pages_and_nothing_else),
+        IN_TMPDIR(executor_lanes_cancelled_in_the_second_leave_nothing_pinned),
+        IN_TMPDIR(executor_with_a_block_for_one_of_two_lanes_says_so),
+        IN_TMPDIR(executor_records_each_lane_while_there_is_room),
         IN_TMPDIR(executor_run_does_not_allocate),
         IN_TMPDIR(executor_announces_every_op),
     };

@@ -78,13 +78,14 @@ static void draw_in_session(const picture *p, dfx_model *m) {
     assert_int_equal(dfx_session_upload_sigmas(m, p->c->n_steps), DFX_OK);
     run(m, DFX_PROGRAM_COND, 0,
         (void *[]){s->t5_out, pooled, s->sigmas, s->guidance, s->txt, s->mod});
-    memcpy(s->x, picture_first_latents(p), (size_t)(p->Ti * C) * sizeof(float));
+    memcpy(s->x[0], picture_first_latents(p), (size_t)(p->Ti * C) * sizeof(float));
     for (int i = 0; i < p->c->n_steps; i++) {
         float *mod = (float *)s->mod + i * dfx_flux_mod_cols(&m->parts.configs.flux);
-        run(m, DFX_PROGRAM_STEP, i, (void *[]){s->x, s->txt, mod, s->cos, s->sin, s->dt + i, s->v});
-        picture_check_step(p, i, s->v, s->x);
+        run(m, DFX_PROGRAM_STEP, i,
+            (void *[]){s->x[0], s->txt, mod, s->cos, s->sin, s->dt + i, s->v[0]});
+        picture_check_step(p, i, s->v[0], s->x[0]);
     }
-    run(m, DFX_PROGRAM_DECODE, 0, (void *[]){s->x, s->rgb});
+    run(m, DFX_PROGRAM_DECODE, 0, (void *[]){s->x[0], s->rgb});
     dfx_feed_end(m->session.feed);
     picture_check(p, s->rgb);
 }
@@ -105,8 +106,11 @@ static void session_of_prompt_text_equals_diffusers(void **state) {
                                     .n_threads = 2,
                                     .sink = r->sink};
         assert_int_equal(dfx_model_open(&options, &m), DFX_OK);
-        dfx_shape shape = {
-            .width = c->w * 8, .height = c->h * 8, .n_text = c->n_text, .n_steps = c->n_steps};
+        dfx_shape shape = {.width = c->w * 8,
+                           .height = c->h * 8,
+                           .n_text = c->n_text,
+                           .n_steps = c->n_steps,
+                           .n_pictures = 1};
         assert_int_equal(dfx_session_begin(m, &shape), DFX_OK);
         draw_in_session(&p, m);
         dfx_model_close(m);

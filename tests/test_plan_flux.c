@@ -33,13 +33,14 @@ static void plan_flux(flux_plan *f, const char *profile, dfx_qformat quant, uint
     for (int i = 0; i < DFX_N_COMPONENTS; i++)
         env[i] =
             (dfx_build_env){.like = &policy, .act_dtype = DFX_DTYPE_BF16, .sink = &f->log.sink};
-    f->status = dfx_picture_plan_make(&(dfx_picture_question){.configs = &f->configs,
-                                                              .env = env,
-                                                              .shape = {1024, 1024, N_TEXT, STEPS},
-                                                              .profile = &f->profile,
-                                                              .budget_bytes = budget_bytes,
-                                                              .ram_budget_bytes = 64ull << 30},
-                                      &f->log.sink, &f->picture);
+    f->status =
+        dfx_picture_plan_make(&(dfx_picture_question){.configs = &f->configs,
+                                                      .env = env,
+                                                      .shape = {1024, 1024, N_TEXT, STEPS, 1},
+                                                      .profile = &f->profile,
+                                                      .budget_bytes = budget_bytes,
+                                                      .ram_budget_bytes = 64ull << 30},
+                              &f->log.sink, &f->picture);
 }
 
 static void plan_free(flux_plan *f) {

@@ -11,39 +11,58 @@
 
 #include "tools/progress.c"
 
-static const dfx_progress five_of_sixteen = {DFX_STAGE_DENOISE, 5, 16, 10};
+static const dfx_progress five_of_sixteen = {
+    .stage = DFX_STAGE_DENOISE, .step = 5, .n_steps = 16, .stage_seconds = 10};
 
 static void progress_in_a_stage_tells_step_speed_and_rest(void **state) {
     char text[DFX_PROGRESS_BYTES];
-    int len = dfx_progress_text(&five_of_sixteen, 0, 1, 200, text);
+    int len = dfx_progress_text(&five_of_sixteen, 200, text);
     assert_string_equal(text, "denoise 5/16  2.00 s/step  22.0 s left"); /* 11 steps of 10/5 s */
     assert_int_equal(len, strlen(text));
 }
 
 static void progress_of_a_batch_tells_the_picture(void **state) {
     char text[DFX_PROGRESS_BYTES];
-    dfx_progress_text(&five_of_sixteen, 1, 4, 200, text);
+    dfx_progress second = five_of_sixteen;
+    second.picture = 1;
+    second.n_together = 1;
+    second.n_pictures = 4;
+    dfx_progress_text(&second, 200, text);
     assert_memory_equal(text, "2/4  denoise 5/16", strlen("2/4  denoise 5/16"));
+}
+
+static void progress_of_pictures_that_go_together_tells_first_and_last(void **state) {
+    char text[DFX_PROGRESS_BYTES];
+    dfx_progress together = five_of_sixteen;
+    together.picture = 4;
+    together.n_together = 4;
+    together.n_pictures = 8;
+    dfx_progress_text(&together, 200, text);
+    assert_string_equal(text, "5-8/8  denoise 5/16  2.00 s/step  22.0 s left");
 }
 
 static void progress_at_the_start_divides_by_nothing(void **state) {
     char text[DFX_PROGRESS_BYTES];
-    dfx_progress start = {DFX_STAGE_DENOISE, 0, 16, 0};
-    dfx_progress_text(&start, 0, 1, 200, text);
+    dfx_progress start = {.stage = DFX_STAGE_DENOISE, .n_steps = 16};
+    dfx_progress_text(&start, 200, text);
     assert_string_equal(text, "denoise 0/16");
 }
 
 static void progress_at_the_end_tells_the_seconds(void **state) {
     char text[DFX_PROGRESS_BYTES];
-    dfx_progress end = {DFX_STAGE_DENOISE, 16, 16, 32};
-    dfx_progress_text(&end, 0, 1, 200, text);
+    dfx_progress end = {.stage = DFX_STAGE_DENOISE, .step = 16, .n_steps = 16, .stage_seconds = 32};
+    dfx_progress_text(&end, 200, text);
     assert_string_equal(text, "denoise 16/16  2.00 s/step  32.0 s");
 }
 
 static void progress_is_never_wider_than_the_screen(void **state) {
+    dfx_progress late = five_of_sixteen;
+    late.picture = 991;
+    late.n_together = 8;
+    late.n_pictures = 1000;
     for (int columns = 0; columns < 80; columns++) {
         char text[DFX_PROGRESS_BYTES];
-        int len = dfx_progress_text(&five_of_sixteen, 998, 1000, columns, text);
+        int len = dfx_progress_text(&late, columns, text);
         assert_true(len <= columns);
         assert_int_equal(len, strlen(text));
     }
@@ -66,6 +85,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(progress_in_a_stage_tells_step_speed_and_rest),
         cmocka_unit_test(progress_of_a_batch_tells_the_picture),
+        cmocka_unit_test(progress_of_pictures_that_go_together_tells_first_and_last),
         cmocka_unit_test(progress_at_the_start_divides_by_nothing),
         cmocka_unit_test(progress_at_the_end_tells_the_seconds),
         cmocka_unit_test(progress_is_never_wider_than_the_screen),

@@ -249,14 +249,16 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
 
 typedef struct generate_run {
     dfx_console *console;
+    const generate_settings *settings;
+    dfx_model *model;
+    dfx_model_info info;
     dfx_pack_progress packing;
-    int picture, n_pictures;
     int n_written;
 } generate_run;
 
 static void on_progress(void *user, const dfx_progress *progress) {
     generate_run *at = user;
-    dfx_console_progress(at->console, progress, at->picture, at->n_pictures);
+    dfx_console_progress(at->console, progress);
 }
 
 static void on_packing(void *user, uint64_t done_bytes, uint64_t all_bytes) {
@@ -268,9 +270,31 @@ static bool on_cancelled(void *user) {
     return dfx_signals_interrupted();
 }
 
-static void make_request(const generate_settings *settings, const dfx_model *model,
-                         const dfx_model_info *info, generate_run *at, dfx_request *request) {
-    dfx_request_init(model, request);
+/* A picture is there: to its file at once, and out of memory. */
+static dfx_status on_made(void *user, dfx_image *image) {
+    generate_run *at = user;
+    const generate_settings *settings = at->settings;
+    char name[DFX_OUTPUT_PATH_BYTES];
+    image->plain = settings->no_metadata;
+    uint64_t begin_ns = dfx_clock_ns();
+    dfx_status status = dfx_output_write(&settings->output, at->console, image);
+    dfx_model_span(at->model, "png", begin_ns);
+    if (status == DFX_OK) {
+        at->n_written++;
+        dfx_output_name(&settings->output, image->seed, name);
+        dfx_report_picture(at->console, name, image);
+        if (settings->json) {
+            dfx_report_json(name, &at->info, image);
+            status = dfx_output_flush(at->console);
+        }
+    }
+    dfx_image_free(image);
+    return status;
+}
+
+static void make_request(generate_run *at, dfx_request *request) {
+    const generate_settings *settings = at->settings;
+    dfx_request_init(at->model, request);
     request->prompt = settings->prompt;
     request->seed = settings->seed;
     if (settings->width)
@@ -283,41 +307,13 @@ static void make_request(const generate_settings *settings, const dfx_model *mod
         request->text_length = settings->text_length;
     if (settings->guidance >= 0)
         request->guidance = settings->guidance;
-    if (settings->guidance >= 0 && !info->has_guidance)
+    if (settings->guidance >= 0 && !at->info.has_guidance)
         dfx_console_say(at->console, DFX_INFO,
-                        "--guidance is ignored: %s has no guidance embedding", info->kind);
+                        "--guidance is ignored: %s has no guidance embedding", at->info.kind);
     request->progress = on_progress;
     request->cancelled = on_cancelled;
+    request->made = on_made;
     request->user = at;
-}
-
-static dfx_status make_picture(const generate_settings *settings, dfx_model *model,
-                               const dfx_model_info *info, const dfx_request *request,
-                               generate_run *at) {
-    char name[DFX_OUTPUT_PATH_BYTES];
-    dfx_image image;
-    if (dfx_signals_interrupted())
-        return dfx_console_fail(at->console, DFX_E_CANCELLED, "interrupted");
-    dfx_status status = dfx_generate(model, request, &image);
-    if (status == DFX_E_CANCELLED) /* the library stops silently: we are the ones who asked */
-        return dfx_console_fail(at->console, status, "interrupted");
-    if (status != DFX_OK)
-        return status;
-    image.plain = settings->no_metadata;
-    uint64_t begin_ns = dfx_clock_ns();
-    status = dfx_output_write(&settings->output, at->console, &image);
-    dfx_model_span(model, "png", begin_ns);
-    if (status == DFX_OK) {
-        at->n_written++;
-        dfx_output_name(&settings->output, image.seed, name);
-        dfx_report_picture(at->console, name, &image);
-        if (settings->json) {
-            dfx_report_json(name, info, &image);
-            status = dfx_output_flush(at->console);
-        }
-    }
-    dfx_image_free(&image);
-    return status;
 }
 
 /* After a failure: what is there all the same. */
@@ -330,37 +326,45 @@ static void list_written(const generate_settings *settings, dfx_console *console
     }
 }
 
-static dfx_status make_pictures(const generate_settings *settings, dfx_console *console) {
-    generate_run at = {.console = console, .n_pictures = settings->n_pictures};
-    dfx_model *model;
-    dfx_model_info info;
+/* The library stops silently: we are the ones who asked. */
+static dfx_status say_interrupted(dfx_console *console, dfx_status status) {
+    return status == DFX_E_CANCELLED ? dfx_console_fail(console, status, "interrupted") : status;
+}
+
+static dfx_status make_pictures(generate_run *at) {
+    static dfx_image images[COUNT_MAX];
+    const generate_settings *settings = at->settings;
     dfx_request request;
+    make_request(at, &request);
+    dfx_status status = dfx_request_check_batch(at->model, &request, settings->n_pictures);
+    if (status != DFX_OK)
+        return status;
+    if (!settings->has_seed)
+        dfx_console_say(at->console, DFX_INFO, "seed %" PRIu64, settings->seed);
+    status = say_interrupted(at->console,
+                             dfx_generate_batch(at->model, &request, settings->n_pictures, images));
+    if (status != DFX_OK)
+        list_written(settings, at->console, at->n_written);
+    return status;
+}
+
+static dfx_status open_and_make(const generate_settings *settings, dfx_console *console) {
+    generate_run at = {.console = console, .settings = settings};
     char parameters[DFX_REPORT_TEXT_BYTES], weights[DFX_REPORT_TEXT_BYTES];
     dfx_open_options open = settings->open;
     dfx_pack_progress_begin(&at.packing, console, "pack");
     open.packing = on_packing;
     open.cancelled = on_cancelled;
     open.user = &at;
-    dfx_status status = dfx_model_open(&open, &model);
-    if (status == DFX_E_CANCELLED)
-        return dfx_console_fail(console, status, "interrupted");
+    dfx_status status = dfx_model_open(&open, &at.model);
     if (status != DFX_OK)
-        return status;
-    dfx_model_describe(model, &info);
-    dfx_console_say(console, DFX_DEBUG, "%s: %s, %s parameters, %s, on %s", info.name, info.kind,
-                    dfx_report_count(info.n_parameters, parameters),
-                    dfx_report_bytes(info.weight_bytes, weights), info.device);
-    make_request(settings, model, &info, &at, &request);
-    status = dfx_request_check(model, &request);
-    if (status == DFX_OK && !settings->has_seed)
-        dfx_console_say(console, DFX_INFO, "seed %" PRIu64, settings->seed);
-    for (; status == DFX_OK && at.picture < settings->n_pictures; at.picture++) {
-        request.seed = settings->seed + (uint64_t)at.picture;
-        status = make_picture(settings, model, &info, &request, &at);
-    }
-    if (status != DFX_OK)
-        list_written(settings, console, at.n_written);
-    dfx_model_close(model);
+        return say_interrupted(console, status);
+    dfx_model_describe(at.model, &at.info);
+    dfx_console_say(console, DFX_DEBUG, "%s: %s, %s parameters, %s, on %s", at.info.name,
+                    at.info.kind, dfx_report_count(at.info.n_parameters, parameters),
+                    dfx_report_bytes(at.info.weight_bytes, weights), at.info.device);
+    status = make_pictures(&at);
+    dfx_model_close(at.model);
     return status;
 }
 
@@ -383,7 +387,7 @@ int dfx_cmd_generate(int argc, char **argv) {
         status = read_settings(&args, &settings, &console);
     }
     if (status == DFX_OK)
-        status = make_pictures(&settings, &console);
+        status = open_and_make(&settings, &console);
     dfx_console_fini(&console);
     return dfx_status_exit_code(status);
 }

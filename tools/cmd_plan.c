@@ -26,6 +26,7 @@ enum {
     OPT_SIZE,
     OPT_STEPS,
     OPT_TEXT_LENGTH,
+    OPT_COUNT,
     OPT_GPU,
     OPT_DEVICE,
     OPT_THREADS,
@@ -47,6 +48,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_SIZE] = {"size", 0, "WIDTHxHEIGHT"},
     [OPT_STEPS] = {"steps", 0, "a number"},
     [OPT_TEXT_LENGTH] = {"text-length", 0, "a number of tokens"},
+    [OPT_COUNT] = {"count", 'n', "a number"},
     [OPT_GPU] = {"gpu", 0, "a machine profile"},
     [OPT_DEVICE] = {"device", 0, "cpu or cuda"},
     [OPT_THREADS] = {"threads", 0, "a number"},
@@ -60,7 +62,7 @@ static const dfx_args_option options[N_OPTIONS] = {
 /* The command line, understood. 0 leaves the choice to the model or the profile. */
 typedef struct plan_settings {
     const char *model_path, *like, *profile; /* profile NULL: of this machine's device */
-    int width, height, steps, text_length, n_threads;
+    int width, height, steps, text_length, n_threads, n_pictures;
     int quant; /* index into QUANTS; -1: not given */
     bool json;
     dfx_dtype act_dtype;
@@ -68,7 +70,7 @@ typedef struct plan_settings {
     uint64_t vram_budget_bytes, ram_budget_bytes;
 } plan_settings;
 
-enum { TEXT_LENGTH_MAX = 65536, THREADS_MAX = 256 };
+enum { TEXT_LENGTH_MAX = 65536, THREADS_MAX = 256, COUNT_MAX = 1000 };
 
 static const char *const QUANTS[] = {"int8", "fp8", "int8wo", "bf16", "stored", NULL};
 
@@ -84,10 +86,12 @@ static bool read_values(dfx_args *args, plan_settings *to) {
     static const char *const devices[] = {"cuda", "cpu", NULL};
     int offload = DFX_OFFLOAD_AUTO, device = 0, like = 0;
     to->quant = -1;
+    to->n_pictures = 1;
     bool good =
         dfx_args_extent(args, OPT_SIZE, DFX_SIZE_MULTIPLE, DFX_SIDE_MAX, &to->width, &to->height) &&
         dfx_args_int(args, OPT_STEPS, 1, DFX_STEPS_MAX, &to->steps) &&
         dfx_args_int(args, OPT_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &to->text_length) &&
+        dfx_args_int(args, OPT_COUNT, 1, COUNT_MAX, &to->n_pictures) &&
         dfx_args_choice(args, OPT_LIKE, dfx_architecture_names(), &like) &&
         dfx_args_choice(args, OPT_QUANT, QUANTS, &to->quant) &&
         dfx_args_choice(args, OPT_OFFLOAD, offloads, &offload) &&
@@ -165,6 +169,7 @@ static dfx_picture_question question_of(const plan_settings *s, const plan_subje
         shape.n_text = s->text_length;
     if (s->steps)
         shape.n_steps = s->steps;
+    shape.n_pictures = s->n_pictures;
     return (dfx_picture_question){.configs = &subject->configs,
                                   .env = subject->env,
                                   .shape = shape,
@@ -210,7 +215,7 @@ static json_t *json_stages(const dfx_picture_plan *p) {
     return stages;
 }
 
-/* `denoise`: the stage that repeats. */
+/* `denoise`: the stage that repeats. Seconds of an image: its share of those that are made together. */
 static dfx_status print_json(const dfx_picture_question *q, const plan_subject *subject,
                              const dfx_picture_plan *p, dfx_console *console) {
     const dfx_plan *plan = &p->plan;
@@ -218,19 +223,21 @@ static dfx_status print_json(const dfx_picture_question *q, const plan_subject *
     while (strcmp(p->problem.stages[denoise].name, "denoise") != 0)
         denoise++;
     json_t *json = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:f, "
-        "s:f, s:f, s:s, s:o}",
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:I, s:I, "
+        "s:I, s:f, s:f, s:f, s:s, s:o}",
         "model", subject->name, "gpu", q->profile->name, "quant", dfx_q_name(subject->quant),
         "width", (json_int_t)q->shape.width, "height", (json_int_t)q->shape.height, "steps",
-        (json_int_t)q->shape.n_steps, "budget_bytes", (json_int_t)p->problem.budget_bytes,
+        (json_int_t)q->shape.n_steps, "pictures", (json_int_t)q->shape.n_pictures, "together",
+        (json_int_t)p->problem.n_together, "budget_bytes", (json_int_t)p->problem.budget_bytes,
         "peak_bytes", (json_int_t)plan->peak_bytes, "least_budget_bytes",
         (json_int_t)plan->least_budget_bytes, "owners", json_owners(plan), "resident_pages",
         (json_int_t)plan->n_resident, "n_pages", (json_int_t)p->problem.stages[denoise].n_regions,
         "slots", (json_int_t)plan->n_slots, "slot_bytes", (json_int_t)plan->slot_bytes,
         "streamed_bytes_per_step", (json_int_t)plan->streamed_bytes_per_step, "host_bytes",
         (json_int_t)plan->host_bytes, "step_seconds", plan->step_seconds, "image_seconds",
-        plan->image_seconds, "cold_image_seconds", plan->cold_image_seconds, "limit",
-        LIMITS[plan->limit], "stages", json_stages(p));
+        plan->image_seconds / p->problem.n_together, "cold_image_seconds",
+        plan->cold_image_seconds / p->problem.n_together, "limit", LIMITS[plan->limit], "stages",
+        json_stages(p));
     bool good = json && json_dumpf(json, stdout, JSON_COMPACT) == 0;
     json_decref(json);
     if (!good)
@@ -245,9 +252,12 @@ static dfx_status print_text(const dfx_picture_question *q, const plan_subject *
     dfx_status status = dfx_plan_print(&p->plan, &p->problem, &console->sink, &text);
     if (status != DFX_OK)
         return status;
-    printf("%s, %s, %lldx%lld, %d step%s\n\n%s", subject->name, dfx_q_name(subject->quant),
+    printf("%s, %s, %lldx%lld, %d step%s", subject->name, dfx_q_name(subject->quant),
            (long long)q->shape.width, (long long)q->shape.height, q->shape.n_steps,
-           q->shape.n_steps == 1 ? "" : "s", text);
+           q->shape.n_steps == 1 ? "" : "s");
+    if (q->shape.n_pictures > 1)
+        printf(", %d pictures", q->shape.n_pictures);
+    printf("\n\n%s", text);
     dfx_free(text);
     return dfx_output_flush(console);
 }

@@ -87,8 +87,7 @@ static int columns(void) {
     return 79;
 }
 
-void dfx_console_progress(dfx_console *console, const dfx_progress *progress, int picture,
-                          int n_pictures) {
+void dfx_console_progress(dfx_console *console, const dfx_progress *progress) {
     char text[DFX_PROGRESS_BYTES];
     double now = now_s();
     bool done = progress->step >= progress->n_steps;
@@ -99,7 +98,7 @@ void dfx_console_progress(dfx_console *console, const dfx_progress *progress, in
     console->stage = progress->stage;
     if (console->terminal) {
         if (begun || done || now >= console->next_s) {
-            int len = dfx_progress_text(progress, picture, n_pictures, columns(), text);
+            int len = dfx_progress_text(progress, columns(), text);
             int stale = console->line_columns > len ? console->line_columns - len : 0;
             fprintf(stderr, "\r%s%*s", text, stale, "");
             fflush(stderr);
@@ -107,7 +106,7 @@ void dfx_console_progress(dfx_console *console, const dfx_progress *progress, in
             console->next_s = now + 0.1;
         }
     } else if (done || (!begun && now >= console->next_s)) {
-        dfx_progress_text(progress, picture, n_pictures, DFX_PROGRESS_BYTES - 1, text);
+        dfx_progress_text(progress, DFX_PROGRESS_BYTES - 1, text);
         fprintf(stderr, "%s\n", text);
         console->next_s = now + 10;
     } else if (begun) {

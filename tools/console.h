@@ -31,7 +31,6 @@ void dfx_console_say(dfx_console *console, dfx_level level, const char *fmt, ...
 dfx_status dfx_console_fail(dfx_console *console, dfx_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-void dfx_console_progress(dfx_console *console, const dfx_progress *progress, int picture,
-                          int n_pictures);
+void dfx_console_progress(dfx_console *console, const dfx_progress *progress);
 
 #endif

@@ -23,12 +23,19 @@ char *dfx_progress_seconds(double seconds, char text[DFX_PROGRESS_SECONDS_BYTES]
     return text;
 }
 
-int dfx_progress_text(const dfx_progress *progress, int picture, int n_pictures, int max_columns,
+/* Returns the length. */
+static int picture_numbers(const dfx_progress *progress, char text[DFX_PROGRESS_BYTES]) {
+    int first = progress->picture + 1, n = progress->n_together, all = progress->n_pictures;
+    text[0] = 0;
+    if (all > 1 && n > 1)
+        return snprintf(text, DFX_PROGRESS_BYTES, "%d-%d/%d  ", first, first + n - 1, all);
+    return all > 1 ? snprintf(text, DFX_PROGRESS_BYTES, "%d/%d  ", first, all) : 0;
+}
+
+int dfx_progress_text(const dfx_progress *progress, int max_columns,
                       char text[DFX_PROGRESS_BYTES]) {
     char each[DFX_PROGRESS_SECONDS_BYTES], rest[DFX_PROGRESS_SECONDS_BYTES];
-    int used = 0, done = progress->step, n = progress->n_steps;
-    if (n_pictures > 1)
-        used = snprintf(text, DFX_PROGRESS_BYTES, "%d/%d  ", picture + 1, n_pictures);
+    int used = picture_numbers(progress, text), done = progress->step, n = progress->n_steps;
     used += snprintf(text + used, (size_t)(DFX_PROGRESS_BYTES - used), "%s",
                      dfx_stage_name(progress->stage));
     if (n > 1)

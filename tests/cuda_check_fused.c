@@ -1,7 +1,8 @@
 /* See cuda_check_fused.h. What is wanted is the formula in double, from sums that are exact for int8; so a value of y may be
  * off by its one rounding to BF16 and, where it cancels, by f32 arithmetic around it. Shapes: every tile, rows and columns
  * that end inside one, more tiles than multiprocessors, K that ends inside a stage, and operands with room behind their rows.
- * Of many rows some are compared, at all places in a tile. */
+ * Of many rows some are compared, at all places in a tile. Each kernel that the device has takes every case that is for it,
+ * chosen for it or not; for int8 all give the same bits. */
 #include "tests/cuda_check_fused.h"
 
 #include <math.h>
@@ -11,7 +12,16 @@
 
 #include "kernels/cuda/cuda_fused.h"
 
-enum { GELU = 1, BIAS = 2, BIAS_F32 = 4, GATE = 8, R = 16, IN_PLACE = 32, WIDE = 64 };
+enum {
+    GELU = 1,
+    BIAS = 2,
+    BIAS_F32 = 4,
+    GATE = 8,
+    R = 16,
+    IN_PLACE = 32,
+    WIDE = 64,
+    SILU = 128,
+};
 
 static const struct fused_case {
     int m, n, k, parts;
@@ -30,6 +40,8 @@ static const struct fused_case {
     {4608, 3072, 1040, BIAS | GATE | R | IN_PLACE},
     {4608, 6144, 400, BIAS | GELU},
     {1617, 3080, 240, BIAS | GELU},
+    {200, 136, 96, BIAS | SILU},
+    {160, 1032, 336, BIAS | GELU | GATE | R},
 };
 
 enum { ROWS_COMPARED = 128 };
@@ -158,7 +170,7 @@ static void end_row(const operands *o, int64_t m, double *row) {
     for (int64_t n = 0; n < c->n; n++) {
         double v = row[n] * (double)o->xs[m] * (double)o->ws[n];
         v += c->parts & (BIAS | BIAS_F32) ? (double)o->b[n] : 0;
-        v = c->parts & GELU ? gelu(v) : v;
+        v = c->parts & GELU ? gelu(v) : c->parts & SILU ? v / (1 + exp(-v)) : v;
         v *= c->parts & GATE ? (double)o->gate[n] : 1;
         row[n] = v + (c->parts & R ? (double)dfx_bf16_to_f32(o->r[m * o->ldr + n]) : 0);
     }
@@ -236,7 +248,7 @@ static dfx_cuda_fused call_of(on_device *d, const operands *o) {
         if (!(c->parts & IN_PLACE))
             call.r.ptr = put(d, o->r, m * (size_t)o->ldr * bf16);
     }
-    call.act = c->parts & GELU ? DFX_ACT_GELU_TANH : DFX_ACT_NONE;
+    call.act = c->parts & GELU ? DFX_ACT_GELU_TANH : c->parts & SILU ? DFX_ACT_SILU : DFX_ACT_NONE;
     return call;
 }
 
@@ -250,8 +262,9 @@ static double units_off(double got, double want, double common) {
     return (fabs(got - want) - common) / unit;
 }
 
-/* `common`: what sums may be off by; of fp8, thirty times the usual error of Hopper's. */
-static void compare(pair *p, const operands *o, const double *want, const uint16_t *got) {
+/* `common`: what sums may be off by; of fp8, thirty times the usual error of Hopper's. same: as another kernel's. */
+static void compare(pair *p, const operands *o, const double *want, const uint16_t *got,
+                    bool same) {
     const struct fused_case *c = o->c;
     double common = o->in == DFX_DTYPE_I8 ? 0x1p-20 : 4e-3, worst = 0;
     int64_t n_gaps = 0, n_nan = 0, step = row_step(c);
@@ -265,56 +278,93 @@ static void compare(pair *p, const operands *o, const double *want, const uint16
         for (int64_t n = c->n; n < o->ldy; n++)
             n_gaps += got[m * o->ldy + n] != POISON;
     }
-    bool ok = worst <= 1 && !n_gaps && !n_nan;
-    printf("%s  %-72s %.3f ulp of 1%s%s\n", ok ? "ok  " : "FAIL", p->name, worst,
-           n_nan ? ", some are no numbers" : "", n_gaps ? ", written between rows" : "");
+    bool ok = worst <= 1 && !n_gaps && !n_nan && same;
+    printf("%s  %-72s %.3f ulp of 1%s%s%s\n", ok ? "ok  " : "FAIL", p->name, worst,
+           same ? "" : ", not the bits of another kernel", n_nan ? ", some are no numbers" : "",
+           n_gaps ? ", written between rows" : "");
     fflush(stdout);
     *(ok ? &p->n_passed : &p->n_failed) += 1;
 }
 
-static void check_case(pair *p, const struct fused_case *c, dfx_dtype in) {
-    snprintf(p->name, sizeof(p->name), "fused %s [%d, %d] K %d%s%s%s%s", dfx_dtype_name(in), c->m,
-             c->n, c->k, c->parts & GELU ? " gelu" : "", c->parts & GATE ? " gate" : "",
+/* cuda_fused.h's: what is chosen, and by itself each kernel to choose from. */
+static const struct kernel {
+    const char *name;
+    bool (*fits)(const dfx_cuda *, const dfx_cuda_fused *);
+    dfx_status (*run)(dfx_cuda *, const dfx_cuda_fused *);
+} kernels[] = {
+    {"fused", dfx_cuda_fused_fits, dfx_cuda_fused_run},
+    {"fused sm90", dfx_cuda_fused_sm90_fits, dfx_cuda_fused_sm90_run},
+    {"fused mma", dfx_cuda_fused_mma_fits, dfx_cuda_fused_mma_run},
+};
+
+static void name_case(pair *p, const struct kernel *kernel, const operands *o) {
+    const struct fused_case *c = o->c;
+    snprintf(p->name, sizeof(p->name), "%s %s [%d, %d] K %d%s%s%s%s", kernel->name,
+             dfx_dtype_name(o->in), c->m, c->n, c->k,
+             c->parts & GELU   ? " gelu"
+             : c->parts & SILU ? " silu"
+                               : "",
+             c->parts & GATE ? " gate" : "",
              c->parts & IN_PLACE ? " +y"
              : c->parts & R      ? " +r"
                                  : "",
              c->parts & WIDE ? " wide" : "");
-    dfx_cuda *cuda = (dfx_cuda *)p->cuda;
+}
+
+/* y as the kernel leaves it, taken. */
+static uint16_t *result_of(pair *p, const struct kernel *kernel, const operands *o,
+                           const dfx_cuda_fused *call) {
+    size_t bytes = (size_t)(o->c->m * o->ldy) * sizeof(uint16_t);
+    uint16_t *got = take(bytes);
+    must(p->cuda->vt->upload(p->cuda, call->y.ptr, o->y, bytes) == DFX_OK, "no upload");
+    must(kernel->run((dfx_cuda *)p->cuda, call) == DFX_OK, "run");
+    must(p->cuda->vt->download(p->cuda, got, call->y.ptr, bytes) == DFX_OK, "no download");
+    return got;
+}
+
+static void check_case(pair *p, const struct fused_case *c, dfx_dtype in) {
     operands o = make_operands(c, in);
     on_device d = {.be = p->cuda};
     dfx_cuda_fused call = call_of(&d, &o);
-    if ((p->only && !strstr(p->name, p->only)) || !dfx_cuda_fused_fits(cuda, &call)) {
-        p->n_skipped++;
-    } else {
-        size_t bytes = (size_t)(c->m * o.ldy) * sizeof(uint16_t);
-        uint16_t *got = take(bytes);
-        double *want = want_of(&o);
-        must(dfx_cuda_fused_run(cuda, &call) == DFX_OK, "run");
-        must(p->cuda->vt->download(p->cuda, got, call.y.ptr, bytes) == DFX_OK, "no download");
-        compare(p, &o, want, got);
-        free(want);
-        free(got);
+    double *want = NULL;
+    uint16_t *first = NULL;
+    for (size_t i = 0; i < DFX_COUNT(kernels); i++) {
+        name_case(p, &kernels[i], &o);
+        if ((p->only && !strstr(p->name, p->only)) ||
+            !kernels[i].fits((dfx_cuda *)p->cuda, &call)) {
+            p->n_skipped++;
+            continue;
+        }
+        want = want ? want : want_of(&o);
+        uint16_t *got = result_of(p, &kernels[i], &o, &call);
+        size_t bytes = (size_t)(c->m * o.ldy) * sizeof(*got);
+        compare(p, &o, want, got, !first || in != DFX_DTYPE_I8 || !memcmp(got, first, bytes));
+        if (first)
+            free(got);
+        else
+            first = got;
     }
+    free(first);
+    free(want);
     for (int i = 0; i < d.n; i++)
         p->cuda->vt->free(p->cuda, &d.blocks[i]);
     free_operands(&o);
 }
 
-/* The device that this is made for must take the case that matters most, and refuse what it cannot do. */
+/* The devices that this is made for must take the case that matters most, and refuse what they cannot do. */
 static void check_fits(pair *p) {
     dfx_cuda *cuda = (dfx_cuda *)p->cuda;
     dfx_mat y = {.rows = 4608, .cols = 3072, .ld = 3072, .dtype = DFX_DTYPE_BF16};
     dfx_cuda_fused good = {.in = DFX_DTYPE_I8, .m = 4608, .n = 3072, .k = 3072, .y = y};
     good.ldx = good.ldw = 3072;
-    dfx_cuda_fused bad[5];
+    dfx_cuda_fused bad[4];
     for (size_t i = 0; i < DFX_COUNT(bad); i++)
         bad[i] = good;
     bad[0].n = 3076;
     bad[1].k = 3080;
     bad[2].ldw = 3080;
     bad[3].in = DFX_DTYPE_F8_E5M2;
-    bad[4].act = DFX_ACT_SILU;
-    bool ok = dfx_cuda_fused_fits(cuda, &good) == (cuda->sm == 90);
+    bool ok = dfx_cuda_fused_fits(cuda, &good) == (cuda->sm < 100 || cuda->sm >= 120);
     for (size_t i = 0; i < DFX_COUNT(bad); i++)
         ok = ok && !dfx_cuda_fused_fits(cuda, &bad[i]);
     printf("%s  fused, what fits\n", ok ? "ok  " : "FAIL");

@@ -1,4 +1,4 @@
-/* The product of codes with all that follows it in one kernel, for Hopper:
+/* The product of codes with all that follows it in one kernel:
  *     y[m,n] = r[m,n] + gate[n] * act((sum_k x[m,k] w[n,k]) * xs[m] * ws[n] + b[n])
  * from the left, as cuda_epilogue.cu computes it: for I8, where sums are exact, bit for bit the same. */
 #ifndef DFX_KERNELS_CUDA_FUSED_H
@@ -22,7 +22,7 @@ typedef struct dfx_cuda_fused {
     dfx_mat gate; /* [1, n] BF16, or none */
     dfx_mat r;    /* [m, n] BF16, or none; may be y itself, else does not overlap it */
     dfx_mat y;    /* [m, n] BF16 */
-    dfx_act act;  /* NONE; or GELU_TANH without gate and r */
+    dfx_act act;
 } dfx_cuda_fused;
 
 /* Whether this device and build can do it. Addresses may still be NULL. */
@@ -30,6 +30,15 @@ bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 
 /* Queue it. It fits. Errors: DFX_E_DEVICE. */
 dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
+
+/* The kernels that these choose from, for what cuda_fused.c has looked at. cuda_fused_sm90.cu: Hopper's own; activations
+ * other than NONE and GELU_TANH, and GELU_TANH with gate or r, are not for it. */
+bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
+dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
+
+/* cuda_fused_mma.cu: from sm_80 on, F8_E4M3 from sm_89 on. */
+bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
+dfx_status dfx_cuda_fused_mma_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
 #include "kernels/cuda/cuda_fused.cuh"
 #include "kernels/cuda/cuda_fused.h"
 
-enum { HOPPER = 90, DRIVER_API = 12000, MOST = 1 << 22 };
+enum { HOPPER = 90, DRIVER_API = 12000 };
 
 typedef CUresult (*encode_call)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
                                 const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
@@ -175,31 +175,12 @@ static bool has_code(void) {
     return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.numRegs > 64;
 }
 
-static bool aligned(const void *ptr, int64_t ld_bytes) {
-    return (uintptr_t)ptr % 16 == 0 && ld_bytes % 16 == 0;
-}
-
-static bool fits_values(const dfx_mat *m) {
-    return m->dtype == DFX_DTYPE_BF16 && aligned(m->ptr, m->ld * 2);
-}
-
-static bool fits_bias(const dfx_mat *b) {
-    return !b->rows || b->dtype == DFX_DTYPE_F32 || b->dtype == DFX_DTYPE_BF16 ||
-           b->dtype == DFX_DTYPE_F16;
-}
-
-extern "C" bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    bool codes = p->in == DFX_DTYPE_I8 || p->in == DFX_DTYPE_F8_E4M3;
-    bool extents = p->m >= 1 && p->n >= 8 && p->k >= 16 && p->n % 8 == 0 && p->k % 16 == 0 &&
-                   p->m < MOST && p->n < MOST && p->k < MOST;
+extern "C" bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
     bool act =
         p->act == DFX_ACT_NONE || (p->act == DFX_ACT_GELU_TANH && !p->gate.rows && !p->r.rows);
-    return cuda->sm == HOPPER && codes && extents && act && aligned(p->x, p->ldx) &&
-           aligned(p->w, p->ldw) && fits_bias(&p->b) && fits_values(&p->y) &&
-           (!p->gate.rows || p->gate.dtype == DFX_DTYPE_BF16) &&
-           (!p->r.rows || fits_values(&p->r)) && has_code();
+    return cuda->sm == HOPPER && act && has_code();
 }
 
-extern "C" dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
+extern "C" dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     return choose(cuda, p)->run[p->act == DFX_ACT_GELU_TANH](cuda, p);
 }

@@ -5,7 +5,7 @@
  *   codes      x becomes codes unless it is, a tile of rows at a time (cuda_quant.cu); I8 sums exactly to int32, F8_E4M3 in
  *              f32.
  *   direct     plain products whose rest is b, or b and GELU, or b and r: cuBLASLt writes y itself.
- *   fused      codes on Hopper, x included: one kernel does it all (cuda_fused.h).
+ *   fused      codes, x included, where there is a kernel that does it all (cuda_fused.h).
  *   the rest   sums go to the workspace, a tile that mostly stays in the second level cache, and from there through the
  *              epilogue to y.
  *

@@ -16,8 +16,7 @@ static __device__ inline void dfx_cuda_store_shared(uint32_t dst, uint4 word) {
 }
 
 /* 16 bytes to shared memory in the background; zeros, and `src` is not looked at, when `there` is false. */
-static __device__ inline void dfx_cuda_copy_async(uint32_t dst, const __nv_bfloat16 *src,
-                                                  bool there) {
+static __device__ inline void dfx_cuda_copy_async(uint32_t dst, const void *src, bool there) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src),
                  "r"(there ? 16 : 0)
                  : "memory");

@@ -1,0 +1,422 @@
+/* One kernel from codes to BF16 (cuda_fused.h) out of mma.sync, for every device from sm_80 on that has it as its best: I8
+ * everywhere, F8_E4M3 from sm_89 on.
+ *
+ * A block makes one tile of y. Codes pass through a ring of stages in shared memory, each 64 of K of the tile's rows and
+ * columns, fetched by cp.async while earlier ones are multiplied. A warp has a rectangle of the tile, and loads what 32 of K
+ * want while it multiplies the 32 before. At the end the ring's memory turns its sums, 16 rows at a time, from the order of
+ * tensor cores into rows, of which a thread ends eight adjacent columns: r comes and y goes 16 bytes at a time.
+ *   Bound: arithmetic. What shared memory gives a clock, 128 bytes, wants rectangles of 64 x 64 where m16n8k32 takes 8
+ *   clocks of a quarter multiprocessor (sm_80, 87) and has a half to spare where it takes 16 (sm_86, 89, 120). From the
+ *   second level cache, 128 x 128 at 16 clocks want 16 bytes a clock and multiprocessor, 128 x 256 want 12.
+ *   Tiles: at most 99 KiB a multiprocessor, which the smallest of these devices have, and two blocks or eight warps of 255
+ *   registers: with 128 x 128 one block multiplies while the other ends its tile.
+ *
+ * FP8: Ada's tensor cores, like Hopper's, add e4m3 products with some 14 bits (measured by Zhang et al., "SageAttention2"), so
+ * after every 128 of K their sums are added to others in f32 (numbers in cuda_fused.cuh). With 64 x 32 a warp there are
+ * registers for both. */
+#include <math.h>
+
+#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_fused.h"
+#include "kernels/cuda/cuda_mma.cuh"
+
+enum {
+    STAGE_K = 64, /* bytes of a row in a stage */
+    STEP_K = 32,  /* of one product */
+    CHUNK_BYTES = 16,
+    ROW_CHUNKS = STAGE_K / CHUNK_BYTES,
+    FRAGMENT = 16, /* rows of one product; columns of two */
+    FP8_SM = 89,
+};
+
+static const char what[] = "linear, fused product of mma.sync";
+
+/* What one compiled kernel does: WARPS_M x WARPS_N warps, each with WM x WN of the tile. BLOCKS share a multiprocessor. */
+template <typename Sum_, int WARPS_M_, int WARPS_N_, int WM_, int WN_, int STAGES_, int BLOCKS_>
+struct mma_shape {
+    typedef Sum_ Sum; /* int32_t of I8, float of F8_E4M3 */
+    static constexpr bool EXACT = (Sum)0.5f == 0;
+    static constexpr int WARPS_M = WARPS_M_, WM = WM_, WN = WN_;
+    static constexpr int STAGES = STAGES_, BLOCKS = BLOCKS_;
+    static constexpr int M = WARPS_M_ * WM, N = WARPS_N_ * WN;
+    static constexpr int THREADS = WARPS_M_ * WARPS_N_ * DFX_WARP;
+    static constexpr int X_BYTES = M * STAGE_K, STAGE_BYTES = (M + N) * STAGE_K;
+    static constexpr int SHARED_BYTES = STAGES * STAGE_BYTES;
+    static constexpr int FETCHED = THREADS / ROW_CHUNKS; /* rows fetched at once */
+    static constexpr int STRIP_LD = WN + 8;              /* of the sums of 16 rows */
+    static_assert(M % FETCHED == 0 && N % FETCHED == 0 && FETCHED % 8 == 0, "rows, swizzle");
+    static_assert(BLOCKS * (SHARED_BYTES + 1024) <= 100 * 1024, "shared memory of sm_86");
+    static_assert(THREADS / DFX_WARP * FRAGMENT * STRIP_LD * 4 <= SHARED_BYTES, "strips");
+};
+
+typedef struct mma_args {
+    const char *x, *w;
+    int64_t ldx, ldw;
+    const float *xs;
+    dfx_cuda_weights ws, b;
+    dfx_cuda_view gate, r, y; /* without ptr where there is none */
+    dfx_act act;
+    int m, n, k;
+    int rows, cols, band; /* in tiles; `band` rows are done together */
+} mma_args;
+
+/* ---- instructions ---- */
+
+/* c [16,8] += a [16,32] b [32,8]. Lane i holds of c what it holds of BF16 products. */
+static __device__ inline void multiply_add(int32_t (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                           uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+#if __CUDA_ARCH__ >= 890
+static __device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                           uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+
+/* ---- fetching ---- */
+
+/* Byte offset of a chunk of a row: the same chunk of 8 adjacent rows lies in 8 places of the 128 bytes that the banks span. */
+static __device__ inline uint32_t place_of(int row, int chunk) {
+    return (uint32_t)(row * STAGE_K + (chunk ^ (row / 2 % 4)) * CHUNK_BYTES);
+}
+
+/* A thread fetches one chunk of every FETCHED-th row. */
+template <class S> struct mma_fetch {
+    const char *x, *w;          /* of the thread's first rows, for the next stage */
+    int x_left, w_left, k_left; /* from there to the end of the matrices */
+    uint32_t place;
+
+    __device__ mma_fetch(const mma_args &a, int tile_row, int tile_col) {
+        int row = (int)threadIdx.x / ROW_CHUNKS, chunk = (int)threadIdx.x % ROW_CHUNKS;
+        x = a.x + (tile_row + row) * a.ldx + chunk * CHUNK_BYTES;
+        w = a.w + (tile_col + row) * a.ldw + chunk * CHUNK_BYTES;
+        x_left = a.m - tile_row - row;
+        w_left = a.n - tile_col - row;
+        k_left = a.k - chunk * CHUNK_BYTES;
+        place = place_of(row, chunk);
+    }
+
+    /* The next stage goes to `to`. Rows and K that are not there are zeros. */
+    __device__ void next(const mma_args &a, uint32_t to) {
+        to += place;
+        bool inside = k_left > 0;
+#pragma unroll
+        for (int i = 0; i < S::M; i += S::FETCHED)
+            dfx_cuda_copy_async(to + i * STAGE_K, x + i * a.ldx, inside && i < x_left);
+#pragma unroll
+        for (int i = 0; i < S::N; i += S::FETCHED)
+            dfx_cuda_copy_async(to + S::X_BYTES + i * STAGE_K, w + i * a.ldw, inside && i < w_left);
+        x += STAGE_K;
+        w += STAGE_K;
+        k_left -= STAGE_K;
+    }
+};
+
+/* ---- multiplying ---- */
+
+/* What a lane holds of 32 of K of its warp's rows and columns. */
+template <class S> struct mma_operands {
+    uint32_t x[S::WM / FRAGMENT][4];
+    uint32_t w[S::WN / FRAGMENT][4]; /* columns 0-7: K 0-15 and 16-31; columns 8-15: the same */
+
+    /* x_at, w_at: the lane's chunk of the first step. */
+    __device__ void load(uint32_t x_at, uint32_t w_at, int step) {
+        uint32_t right = (uint32_t)(step * STEP_K); /* two chunks: a bit of the place */
+#pragma unroll
+        for (int i = 0; i < S::WM / FRAGMENT; i++)
+            dfx_cuda_load_matrices(x[i], (x_at ^ right) + i * FRAGMENT * STAGE_K);
+#pragma unroll
+        for (int i = 0; i < S::WN / FRAGMENT; i++)
+            dfx_cuda_load_matrices(w[i], (w_at ^ right) + i * FRAGMENT * STAGE_K);
+    }
+};
+
+/* What a lane holds of its warp's sums. */
+template <class S> struct mma_sums {
+    typename S::Sum of[S::WM / FRAGMENT][S::WN / 8][4];
+
+    __device__ void clear() { add_to(nullptr); }
+
+    __device__ void add(const mma_operands<S> &o) {
+#pragma unroll
+        for (int i = 0; i < S::WM / FRAGMENT; i++)
+#pragma unroll
+            for (int j = 0; j < S::WN / 8; j++)
+                multiply_add(of[i][j], o.x[i], o.w[j / 2][j % 2 * 2], o.w[j / 2][j % 2 * 2 + 1]);
+    }
+
+    /* Moves them there. */
+    __device__ void add_to(mma_sums *total) {
+#pragma unroll
+        for (int i = 0; i < S::WM / FRAGMENT; i++)
+#pragma unroll
+            for (int j = 0; j < S::WN / 8; j++)
+#pragma unroll
+                for (int l = 0; l < 4; l++) {
+                    if (total)
+                        total->of[i][j][l] += of[i][j][l];
+                    of[i][j][l] = 0;
+                }
+    }
+};
+
+/* Before stage k is multiplied, all threads have read stage k - 1: its place is free for stage k + STAGES - 1. */
+template <class S>
+static __device__ inline void multiply(const mma_args &a, mma_sums<S> &sums, uint32_t shared,
+                                       int tile_row, int tile_col) {
+    int warp = (int)threadIdx.x / DFX_WARP, lane = (int)threadIdx.x % DFX_WARP;
+    int x_row = warp % S::WARPS_M * S::WM + lane % FRAGMENT;
+    int w_row = warp / S::WARPS_M * S::WN + lane / FRAGMENT * 8 + lane % 8;
+    uint32_t x_at = shared + place_of(x_row, lane / FRAGMENT);
+    uint32_t w_at = shared + S::X_BYTES + place_of(w_row, lane / 8 % 2);
+    mma_fetch<S> fetch(a, tile_row, tile_col);
+    for (int i = 0; i < S::STAGES - 1; i++) {
+        fetch.next(a, shared + i * S::STAGE_BYTES);
+        dfx_cuda_end_group();
+    }
+    mma_sums<S> part; /* of FP8 alone */
+    mma_operands<S> now, next;
+    sums.clear();
+    part.clear();
+    dfx_cuda_wait_groups<S::STAGES - 2>();
+    __syncthreads();
+    now.load(x_at, w_at, 0);
+    uint32_t at = 0, free_at = (S::STAGES - 1) * S::STAGE_BYTES;
+    int n_stages = (a.k + STAGE_K - 1) / STAGE_K;
+    for (int k = 0; k < n_stages; k++) {
+        next.load(x_at + at, w_at + at, 1);
+        fetch.next(a, shared + free_at);
+        dfx_cuda_end_group();
+        (S::EXACT ? sums : part).add(now);
+        free_at = at;
+        at = at == (S::STAGES - 1) * S::STAGE_BYTES ? 0 : at + S::STAGE_BYTES;
+        dfx_cuda_wait_groups<S::STAGES - 2>();
+        __syncthreads();
+        now.load(x_at + at, w_at + at, 0);
+        (S::EXACT ? sums : part).add(next);
+        if (!S::EXACT && (k % 2 == 1 || k + 1 == n_stages))
+            part.add_to(&sums);
+    }
+    __syncthreads();
+}
+
+/* ---- ending ---- */
+
+/* Word of a sum in a strip, such that neither writing pairs nor reading halves of eight meets a bank twice. */
+template <class S> static __device__ inline int word_of(int row, int col) {
+    return row * S::STRIP_LD + (col ^ ((col / 32 + row) % 2 * 4));
+}
+
+/* Rows of a strip: 16 of the tile's, the warp's columns. */
+template <class S>
+static __device__ inline void write_strip(typename S::Sum *strip,
+                                          const typename S::Sum (&sums)[S::WN / 8][4]) {
+    int lane = (int)threadIdx.x % DFX_WARP;
+#pragma unroll
+    for (int j = 0; j < S::WN / 8; j++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            int2 pair;
+            memcpy(&pair, &sums[j][half * 2], sizeof(pair));
+            int at = word_of<S>(lane / 4 + half * 8, j * 8 + lane % 4 * 2);
+            *(int2 *)&strip[at] = pair;
+        }
+}
+
+template <class S>
+static __device__ inline void read_strip(float v[DFX_CHUNK], const typename S::Sum *strip, int row,
+                                         int col) {
+    typename S::Sum sums[DFX_CHUNK];
+    int4 words[2] = {*(const int4 *)&strip[word_of<S>(row, col)],
+                     *(const int4 *)&strip[word_of<S>(row, col + 4)]};
+    memcpy(sums, words, sizeof(sums));
+#pragma unroll
+    for (int i = 0; i < DFX_CHUNK; i++)
+        v[i] = (float)sums[i];
+}
+
+template <class S>
+static __device__ inline void end_tile(const mma_args &a, const mma_sums<S> &sums, char *shared,
+                                       int tile_row, int tile_col) {
+    constexpr int CHUNKS = S::WN / DFX_CHUNK, LANES = DFX_WARP / CHUNKS, TURNS = FRAGMENT / LANES;
+    int warp = (int)threadIdx.x / DFX_WARP, lane = (int)threadIdx.x % DFX_WARP;
+    typename S::Sum *strip = (typename S::Sum *)shared + warp * FRAGMENT * S::STRIP_LD;
+    int strip_row = lane / CHUNKS, strip_col = lane % CHUNKS * DFX_CHUNK;
+    int row = tile_row + warp % S::WARPS_M * S::WM + strip_row;
+    int col = tile_col + warp / S::WARPS_M * S::WN + strip_col;
+    int m = col < a.n ? a.m : 0; /* rows of these columns */
+    float ws[DFX_CHUNK], b[DFX_CHUNK], gate[DFX_CHUNK];
+    if (m) {
+        dfx_cuda_load8(ws, a.ws, 0, col, DFX_CHUNK);
+        dfx_cuda_load8(b, a.b, 0, col, DFX_CHUNK);
+        if (a.gate.ptr)
+            dfx_cuda_load8(gate, a.gate, 0, col, DFX_CHUNK);
+    }
+#pragma unroll
+    for (int i = 0; i < S::WM / FRAGMENT; i++, row += FRAGMENT) {
+        uint4 r[TURNS];
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++)
+            if (a.r.ptr && row + turn * LANES < m)
+                r[turn] = dfx_cuda_fetch8(a.r, row + turn * LANES, col, DFX_CHUNK);
+        __syncwarp();
+        write_strip<S>(strip, sums.of[i]);
+        __syncwarp();
+#pragma unroll
+        for (int turn = 0; turn < TURNS; turn++) {
+            int y_row = row + turn * LANES;
+            if (y_row >= m)
+                continue;
+            float v[DFX_CHUNK], old[DFX_CHUNK], xs = a.xs[y_row];
+            read_strip<S>(v, strip, strip_row + turn * LANES, strip_col);
+            dfx_cuda_unpack8(old, r[turn]);
+#pragma unroll
+            for (int j = 0; j < DFX_CHUNK; j++) {
+                v[j] = __fmul_rn(__fmul_rn(v[j], xs), ws[j]);
+                v[j] = dfx_cuda_act(a.act, __fadd_rn(v[j], b[j]));
+                v[j] = a.gate.ptr ? __fmul_rn(v[j], gate[j]) : v[j];
+                v[j] = a.r.ptr ? __fadd_rn(old[j], v[j]) : v[j];
+            }
+            dfx_cuda_store8(a.y, y_row, col, DFX_CHUNK, v);
+        }
+    }
+}
+
+/* ---- the kernel ---- */
+
+/* Tiles by columns within bands of rows, so that what blocks fetch at the same time is the same. */
+template <class S>
+static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
+    mma_product(const __grid_constant__ mma_args a) {
+#if __CUDA_ARCH__ >= 890
+    constexpr bool can = true;
+#else
+    constexpr bool can = S::EXACT;
+#endif
+    if constexpr (can) {
+        extern __shared__ __align__(128) char shared[];
+        int in_band = a.band * a.cols, first = (int)blockIdx.x / in_band * a.band;
+        int local = (int)blockIdx.x % in_band, rows = min(a.band, a.rows - first);
+        int tile_row = (first + local % rows) * S::M, tile_col = local / rows * S::N;
+        mma_sums<S> sums;
+        multiply<S>(a, sums, dfx_cuda_shared_address(shared), tile_row, tile_col);
+        end_tile<S>(a, sums, shared, tile_row, tile_col);
+    }
+}
+
+/* Tiles done at the same time shall make a square of y, which needs the fewest codes; all bands alike. */
+template <class S> static int band_of(int n_multiprocessors, int rows) {
+    double side = sqrt((double)n_multiprocessors * S::BLOCKS * S::M * S::N);
+    int wanted = (int)(side / S::M + 0.5), bands = (rows + wanted - 1) / wanted;
+    return (rows + bands - 1) / bands;
+}
+
+/* Also that all of what the first level cache could be is shared memory, so that BLOCKS have room. */
+static dfx_status allow_shared(const dfx_cuda *cuda, void (*kernel)(mma_args), int n_bytes) {
+    DFX_TRY(dfx_cuda_check(
+        cuda, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, n_bytes),
+        what));
+    return dfx_cuda_check(cuda,
+                          cudaFuncSetAttribute(kernel,
+                                               cudaFuncAttributePreferredSharedMemoryCarveout,
+                                               cudaSharedmemCarveoutMaxShared),
+                          what);
+}
+
+template <class S> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    mma_args a = {};
+    dfx_mat ws = {};
+    ws.ptr = (void *)p->ws;
+    ws.rows = 1;
+    ws.cols = ws.ld = p->n;
+    ws.dtype = DFX_DTYPE_F32;
+    DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &ws, 0.0f, &a.ws));
+    DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &p->b, 0.0f, &a.b));
+    a.x = (const char *)p->x;
+    a.w = (const char *)p->w;
+    a.ldx = p->ldx;
+    a.ldw = p->ldw;
+    a.xs = p->xs;
+    a.gate = dfx_cuda_view_of(&p->gate);
+    a.r = dfx_cuda_view_of(&p->r);
+    a.y = dfx_cuda_view_of(&p->y);
+    a.act = p->act;
+    a.m = (int)p->m;
+    a.n = (int)p->n;
+    a.k = (int)p->k;
+    a.rows = (int)dfx_cuda_ceil_div(p->m, S::M);
+    a.cols = (int)dfx_cuda_ceil_div(p->n, S::N);
+    a.band = band_of<S>(cuda->n_multiprocessors, a.rows);
+    DFX_TRY(allow_shared(cuda, mma_product<S>, S::SHARED_BYTES));
+    mma_product<S><<<a.rows * a.cols, S::THREADS, S::SHARED_BYTES, cuda->compute>>>(a);
+    return dfx_cuda_check(cuda, cudaGetLastError(), what);
+}
+
+/* ---- tiles ---- */
+
+/* A kind of tile, and how fast it is beside the others where all multiprocessors have one. */
+typedef struct mma_choice {
+    int rows, cols;
+    double rate;
+    dfx_status (*run)(dfx_cuda *, const dfx_cuda_fused *);
+    const void *kernel;
+} mma_choice;
+
+template <class S> static constexpr mma_choice choice_of(double rate) {
+    return {S::M, S::N, rate, launch<S>, (const void *)mma_product<S>};
+}
+
+static const mma_choice int8_choices[] = {
+    choice_of<mma_shape<int32_t, 2, 2, 64, 64, 3, 2>>(0.97), /* 128 x 128 */
+    choice_of<mma_shape<int32_t, 2, 4, 64, 64, 4, 1>>(1.00), /* 128 x 256 */
+    choice_of<mma_shape<int32_t, 4, 2, 64, 64, 4, 1>>(1.00), /* 256 x 128 */
+    choice_of<mma_shape<int32_t, 2, 2, 32, 64, 4, 2>>(0.85), /* 64 x 128 */
+};
+
+static const mma_choice fp8_choices[] = {
+    choice_of<mma_shape<float, 2, 4, 64, 32, 4, 1>>(1.00), /* 128 x 128 */
+    choice_of<mma_shape<float, 2, 2, 64, 32, 4, 2>>(0.97), /* 128 x 64 */
+    choice_of<mma_shape<float, 2, 2, 32, 32, 4, 2>>(0.85), /* 64 x 64 */
+};
+
+/* Tiles are done in waves of the whole device, of which the last may be part of one. */
+static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const mma_choice *c) {
+    const double end = 300; /* of a tile, in terms of K */
+    int64_t n_tiles = dfx_cuda_ceil_div(p->m, c->rows) * dfx_cuda_ceil_div(p->n, c->cols);
+    double waves = (double)dfx_cuda_ceil_div(n_tiles, cuda->n_multiprocessors);
+    return waves * c->rows * c->cols * ((double)p->k + end) / c->rate;
+}
+
+static const mma_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    bool exact = p->in == DFX_DTYPE_I8;
+    const mma_choice *choices = exact ? int8_choices : fp8_choices, *best = choices;
+    size_t n = exact ? DFX_COUNT(int8_choices) : DFX_COUNT(fp8_choices);
+    for (size_t i = 1; i < n; i++)
+        if (price(cuda, p, &choices[i]) < price(cuda, p, best))
+            best = &choices[i];
+    return best;
+}
+
+extern "C" bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    cudaFuncAttributes attributes;
+    if (cuda->sm < 80)
+        return false;
+    if (p->in == DFX_DTYPE_I8)
+        return true;
+    /* Code that was compiled for an older device, and runs on this one, lacks the products. */
+    return p->in == DFX_DTYPE_F8_E4M3 &&
+           cudaFuncGetAttributes(&attributes, fp8_choices[0].kernel) == cudaSuccess &&
+           attributes.ptxVersion >= FP8_SM;
+}
+
+extern "C" dfx_status dfx_cuda_fused_mma_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    return choose(cuda, p)->run(cuda, p);
+}

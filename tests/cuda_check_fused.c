@@ -354,17 +354,20 @@ static void check_case(pair *p, const struct fused_case *c, dfx_dtype in) {
 /* The devices that this is made for must take the case that matters most, and refuse what they cannot do. */
 static void check_fits(pair *p) {
     dfx_cuda *cuda = (dfx_cuda *)p->cuda;
+    bool hopper = cuda->sm == 90, mma = cuda->sm < 90 || cuda->sm >= 120;
     dfx_mat y = {.rows = 4608, .cols = 3072, .ld = 3072, .dtype = DFX_DTYPE_BF16};
     dfx_cuda_fused good = {.in = DFX_DTYPE_I8, .m = 4608, .n = 3072, .k = 3072, .y = y};
     good.ldx = good.ldw = 3072;
-    dfx_cuda_fused bad[4];
+    dfx_cuda_fused bad[4], silu = good;
     for (size_t i = 0; i < DFX_COUNT(bad); i++)
         bad[i] = good;
     bad[0].n = 3076;
     bad[1].k = 3080;
     bad[2].ldw = 3080;
     bad[3].in = DFX_DTYPE_F8_E5M2;
-    bool ok = dfx_cuda_fused_fits(cuda, &good) == (cuda->sm < 100 || cuda->sm >= 120);
+    silu.act = DFX_ACT_SILU;
+    bool ok = dfx_cuda_fused_fits(cuda, &good) == (hopper || mma) &&
+              dfx_cuda_fused_fits(cuda, &silu) == mma;
     for (size_t i = 0; i < DFX_COUNT(bad); i++)
         ok = ok && !dfx_cuda_fused_fits(cuda, &bad[i]);
     printf("%s  fused, what fits\n", ok ? "ok  " : "FAIL");

@@ -31,8 +31,8 @@ bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 /* Queue it. It fits. Errors: DFX_E_DEVICE. */
 dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 
-/* The kernels that these choose from, for what cuda_fused.c has looked at. cuda_fused_sm90.cu: Hopper's own; activations
- * other than NONE and GELU_TANH, and GELU_TANH with gate or r, are not for it. */
+/* The kernels that these choose from, for what cuda_fused.c has looked at; tests call them by themselves. cuda_fused_sm90.cu:
+ * Hopper's own; activations other than NONE and GELU_TANH, and GELU_TANH with gate or r, are not for it. */
 bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 

@@ -54,7 +54,10 @@ typedef struct mma_args {
     int64_t ldx, ldw;
     const float *xs;
     dfx_cuda_weights ws, b;
-    dfx_cuda_view gate, r, y; /* without ptr where there is none */
+    dfx_cuda_view gate;     /* without ptr where there is none */
+    const __nv_bfloat16 *r; /* or NULL */
+    __nv_bfloat16 *y;
+    int64_t ldr, ldy;
     dfx_act act;
     int m, n, k;
     int rows, cols, band; /* in tiles; `band` rows are done together */
@@ -243,49 +246,97 @@ static __device__ inline void read_strip(float v[DFX_CHUNK], const typename S::S
         v[i] = (float)sums[i];
 }
 
-template <class S>
-static __device__ inline void end_tile(const mma_args &a, const mma_sums<S> &sums, char *shared,
-                                       int tile_row, int tile_col) {
-    constexpr int CHUNKS = S::WN / DFX_CHUNK, LANES = DFX_WARP / CHUNKS, TURNS = FRAGMENT / LANES;
-    int warp = (int)threadIdx.x / DFX_WARP, lane = (int)threadIdx.x % DFX_WARP;
-    typename S::Sum *strip = (typename S::Sum *)shared + warp * FRAGMENT * S::STRIP_LD;
-    int strip_row = lane / CHUNKS, strip_col = lane % CHUNKS * DFX_CHUNK;
-    int row = tile_row + warp % S::WARPS_M * S::WM + strip_row;
-    int col = tile_col + warp / S::WARPS_M * S::WN + strip_col;
-    int m = col < a.n ? a.m : 0; /* rows of these columns */
+/* What a thread wants of its rows of a strip. */
+template <class S> struct mma_rows {
+    static constexpr int LANES = DFX_WARP / (S::WN / DFX_CHUNK);
+    static constexpr int TURNS = FRAGMENT / LANES; /* rows of a thread, LANES apart */
+    uint4 r[TURNS];
+    float xs[TURNS];
+
+    __device__ void load(const mma_args &a, int turn, int row, int col) {
+        xs[turn] = a.xs[row];
+        if (a.r)
+            r[turn] = dfx_cuda_fetch8(a.r + row * a.ldr + col, DFX_CHUNK, true);
+    }
+};
+
+static __device__ inline void act_chunk(dfx_act act, float v[DFX_CHUNK]) {
+    if (act == DFX_ACT_GELU_TANH) {
+#pragma unroll
+        for (int i = 0; i < DFX_CHUNK; i++)
+            v[i] = dfx_cuda_act(DFX_ACT_GELU_TANH, v[i]);
+    } else if (act != DFX_ACT_NONE) {
+#pragma unroll
+        for (int i = 0; i < DFX_CHUNK; i++)
+            v[i] = dfx_cuda_act(act, v[i]);
+    }
+}
+
+/* ws, b and gate of a thread's columns. */
+struct mma_columns {
     float ws[DFX_CHUNK], b[DFX_CHUNK], gate[DFX_CHUNK];
-    if (m) {
+
+    __device__ void load(const mma_args &a, int col) {
         dfx_cuda_load8(ws, a.ws, 0, col, DFX_CHUNK);
         dfx_cuda_load8(b, a.b, 0, col, DFX_CHUNK);
         if (a.gate.ptr)
             dfx_cuda_load8(gate, a.gate, 0, col, DFX_CHUNK);
     }
+
+    __device__ void end(const mma_args &a, float v[DFX_CHUNK], float xs, uint4 r) const {
 #pragma unroll
-    for (int i = 0; i < S::WM / FRAGMENT; i++, row += FRAGMENT) {
-        uint4 r[TURNS];
+        for (int i = 0; i < DFX_CHUNK; i++)
+            v[i] = __fadd_rn(__fmul_rn(__fmul_rn(v[i], xs), ws[i]), b[i]);
+        act_chunk(a.act, v);
+        if (a.gate.ptr)
 #pragma unroll
-        for (int turn = 0; turn < TURNS; turn++)
-            if (a.r.ptr && row + turn * LANES < m)
-                r[turn] = dfx_cuda_fetch8(a.r, row + turn * LANES, col, DFX_CHUNK);
+            for (int i = 0; i < DFX_CHUNK; i++)
+                v[i] = __fmul_rn(v[i], gate[i]);
+        if (!a.r)
+            return;
+        float old[DFX_CHUNK];
+        dfx_cuda_unpack8(old, r);
+#pragma unroll
+        for (int i = 0; i < DFX_CHUNK; i++)
+            v[i] = __fadd_rn(old[i], v[i]);
+    }
+};
+
+/* What a row of a strip wants of memory is asked for when the same one of the strip before is done with its. */
+template <class S>
+static __device__ inline void end_tile(const mma_args &a, const mma_sums<S> &sums, char *shared,
+                                       int tile_row, int tile_col) {
+    constexpr int CHUNKS = S::WN / DFX_CHUNK, LANES = mma_rows<S>::LANES;
+    int warp = (int)threadIdx.x / DFX_WARP, lane = (int)threadIdx.x % DFX_WARP;
+    typename S::Sum *strip = (typename S::Sum *)shared + warp * FRAGMENT * S::STRIP_LD;
+    int strip_row = lane / CHUNKS, strip_col = lane % CHUNKS * DFX_CHUNK;
+    int first = tile_row + warp % S::WARPS_M * S::WM + strip_row;
+    int col = tile_col + warp / S::WARPS_M * S::WN + strip_col;
+    int m = col < a.n ? a.m : 0;
+    mma_columns columns;
+    mma_rows<S> rows;
+#pragma unroll
+    for (int turn = 0; turn < mma_rows<S>::TURNS; turn++)
+        if (first + turn * LANES < m)
+            rows.load(a, turn, first + turn * LANES, col);
+    if (m)
+        columns.load(a, col);
+#pragma unroll
+    for (int i = 0; i < S::WM / FRAGMENT; i++) {
         __syncwarp();
         write_strip<S>(strip, sums.of[i]);
         __syncwarp();
 #pragma unroll
-        for (int turn = 0; turn < TURNS; turn++) {
-            int y_row = row + turn * LANES;
-            if (y_row >= m)
+        for (int turn = 0; turn < mma_rows<S>::TURNS; turn++) {
+            int row = first + i * FRAGMENT + turn * LANES;
+            if (row >= m)
                 continue;
-            float v[DFX_CHUNK], old[DFX_CHUNK], xs = a.xs[y_row];
+            float v[DFX_CHUNK];
             read_strip<S>(v, strip, strip_row + turn * LANES, strip_col);
-            dfx_cuda_unpack8(old, r[turn]);
-#pragma unroll
-            for (int j = 0; j < DFX_CHUNK; j++) {
-                v[j] = __fmul_rn(__fmul_rn(v[j], xs), ws[j]);
-                v[j] = dfx_cuda_act(a.act, __fadd_rn(v[j], b[j]));
-                v[j] = a.gate.ptr ? __fmul_rn(v[j], gate[j]) : v[j];
-                v[j] = a.r.ptr ? __fadd_rn(old[j], v[j]) : v[j];
-            }
-            dfx_cuda_store8(a.y, y_row, col, DFX_CHUNK, v);
+            columns.end(a, v, rows.xs[turn], rows.r[turn]);
+            if (i + 1 < S::WM / FRAGMENT && row + FRAGMENT < m)
+                rows.load(a, turn, row + FRAGMENT, col);
+            *(uint4 *)(a.y + row * a.ldy + col) = dfx_cuda_pack8(v);
         }
     }
 }
@@ -346,8 +397,10 @@ template <class S> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused
     a.ldw = p->ldw;
     a.xs = p->xs;
     a.gate = dfx_cuda_view_of(&p->gate);
-    a.r = dfx_cuda_view_of(&p->r);
-    a.y = dfx_cuda_view_of(&p->y);
+    a.r = (const __nv_bfloat16 *)p->r.ptr;
+    a.y = (__nv_bfloat16 *)p->y.ptr;
+    a.ldr = p->r.ld;
+    a.ldy = p->y.ld;
     a.act = p->act;
     a.m = (int)p->m;
     a.n = (int)p->n;

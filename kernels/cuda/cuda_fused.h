@@ -36,7 +36,7 @@ dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 
-/* cuda_fused_mma.cu: from sm_80 on, F8_E4M3 from sm_89 on. */
+/* cuda_fused_mma.cu: from sm_80 on, F8_E4M3 from sm_89 on; x and w of less than 4 GiB. */
 bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 dfx_status dfx_cuda_fused_mma_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 

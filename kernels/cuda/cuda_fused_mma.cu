@@ -2,14 +2,14 @@
  * everywhere, F8_E4M3 from sm_89 on.
  *
  * A block makes one tile of y. Codes pass through a ring of stages in shared memory, each 64 of K of the tile's rows and
- * columns, fetched by cp.async while earlier ones are multiplied. A warp has a rectangle of the tile, and loads what 32 of K
- * want while it multiplies the 32 before. At the end the ring's memory turns its sums, 16 rows at a time, from the order of
+ * columns, fetched by cp.async while earlier ones are multiplied. A warp has a rectangle of the tile, and loads what 32 of
+ * K want while it multiplies the 32 before. At the end the ring's memory turns its sums, 16 rows at a time, from the order of
  * tensor cores into rows, of which a thread ends eight adjacent columns: r comes and y goes 16 bytes at a time.
  *   Bound: arithmetic. What shared memory gives a clock, 128 bytes, wants rectangles of 64 x 64 where m16n8k32 takes 8
  *   clocks of a quarter multiprocessor (sm_80, 87) and has a half to spare where it takes 16 (sm_86, 89, 120). From the
  *   second level cache, 128 x 128 at 16 clocks want 16 bytes a clock and multiprocessor, 128 x 256 want 12.
- *   Tiles: at most 99 KiB a multiprocessor, which the smallest of these devices have, and two blocks or eight warps of 255
- *   registers: with 128 x 128 one block multiplies while the other ends its tile.
+ *   Tiles: at most 99 KiB a multiprocessor, which the smallest of these devices have, and all of its registers: one block of
+ *   eight warps, or more that are smaller, of which one multiplies while another ends its tile.
  *
  * FP8: Ada's tensor cores, like Hopper's, add e4m3 products with some 14 bits (measured by Zhang et al., "SageAttention2"), so
  * after every 128 of K their sums are added to others in f32 (numbers in cuda_fused.cuh). With 64 x 32 a warp there are
@@ -51,7 +51,7 @@ struct mma_shape {
 
 typedef struct mma_args {
     const char *x, *w;
-    int64_t ldx, ldw;
+    uint32_t ldx, ldw;
     const float *xs;
     dfx_cuda_weights ws, b;
     dfx_cuda_view gate;     /* without ptr where there is none */
@@ -93,14 +93,14 @@ static __device__ inline uint32_t place_of(int row, int chunk) {
 
 /* A thread fetches one chunk of every FETCHED-th row. */
 template <class S> struct mma_fetch {
-    const char *x, *w;          /* of the thread's first rows, for the next stage */
+    uint32_t x, w; /* bytes from the matrices to the thread's first rows, for the next stage */
     int x_left, w_left, k_left; /* from there to the end of the matrices */
     uint32_t place;
 
     __device__ mma_fetch(const mma_args &a, int tile_row, int tile_col) {
         int row = (int)threadIdx.x / ROW_CHUNKS, chunk = (int)threadIdx.x % ROW_CHUNKS;
-        x = a.x + (tile_row + row) * a.ldx + chunk * CHUNK_BYTES;
-        w = a.w + (tile_col + row) * a.ldw + chunk * CHUNK_BYTES;
+        x = (uint32_t)(tile_row + row) * a.ldx + chunk * CHUNK_BYTES;
+        w = (uint32_t)(tile_col + row) * a.ldw + chunk * CHUNK_BYTES;
         x_left = a.m - tile_row - row;
         w_left = a.n - tile_col - row;
         k_left = a.k - chunk * CHUNK_BYTES;
@@ -113,10 +113,11 @@ template <class S> struct mma_fetch {
         bool inside = k_left > 0;
 #pragma unroll
         for (int i = 0; i < S::M; i += S::FETCHED)
-            dfx_cuda_copy_async(to + i * STAGE_K, x + i * a.ldx, inside && i < x_left);
+            dfx_cuda_copy_async(to + i * STAGE_K, a.x + (x + i * a.ldx), inside && i < x_left);
 #pragma unroll
         for (int i = 0; i < S::N; i += S::FETCHED)
-            dfx_cuda_copy_async(to + S::X_BYTES + i * STAGE_K, w + i * a.ldw, inside && i < w_left);
+            dfx_cuda_copy_async(to + S::X_BYTES + i * STAGE_K, a.w + (w + i * a.ldw),
+                                inside && i < w_left);
         x += STAGE_K;
         w += STAGE_K;
         k_left -= STAGE_K;
@@ -185,7 +186,7 @@ static __device__ inline void multiply(const mma_args &a, mma_sums<S> &sums, uin
         fetch.next(a, shared + i * S::STAGE_BYTES);
         dfx_cuda_end_group();
     }
-    mma_sums<S> part; /* of FP8 alone */
+    mma_sums<S> part, &to = S::EXACT ? sums : part;
     mma_operands<S> now, next;
     sums.clear();
     part.clear();
@@ -194,17 +195,18 @@ static __device__ inline void multiply(const mma_args &a, mma_sums<S> &sums, uin
     now.load(x_at, w_at, 0);
     uint32_t at = 0, free_at = (S::STAGES - 1) * S::STAGE_BYTES;
     int n_stages = (a.k + STAGE_K - 1) / STAGE_K;
+#pragma unroll 1 /* registers */
     for (int k = 0; k < n_stages; k++) {
         next.load(x_at + at, w_at + at, 1);
         fetch.next(a, shared + free_at);
         dfx_cuda_end_group();
-        (S::EXACT ? sums : part).add(now);
+        to.add(now);
         free_at = at;
         at = at == (S::STAGES - 1) * S::STAGE_BYTES ? 0 : at + S::STAGE_BYTES;
         dfx_cuda_wait_groups<S::STAGES - 2>();
         __syncthreads();
         now.load(x_at + at, w_at + at, 0);
-        (S::EXACT ? sums : part).add(next);
+        to.add(next);
         if (!S::EXACT && (k % 2 == 1 || k + 1 == n_stages))
             part.add_to(&sums);
     }
@@ -393,8 +395,8 @@ template <class S> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused
     DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &p->b, 0.0f, &a.b));
     a.x = (const char *)p->x;
     a.w = (const char *)p->w;
-    a.ldx = p->ldx;
-    a.ldw = p->ldw;
+    a.ldx = (uint32_t)p->ldx;
+    a.ldw = (uint32_t)p->ldw;
     a.xs = p->xs;
     a.gate = dfx_cuda_view_of(&p->gate);
     a.r = (const __nv_bfloat16 *)p->r.ptr;
@@ -415,37 +417,40 @@ template <class S> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused
 
 /* ---- tiles ---- */
 
-/* A kind of tile, and how fast it is beside the others where all multiprocessors have one. */
+/* A kind of tile. What one costs: its area times (k + end) / rate, where `rate` is of its products beside other kinds, where
+ * all multiprocessors have some, and `end` the time of its end in terms of k, if nothing else is multiplied meanwhile. Both
+ * are estimates for 1024 products of I8 a clock and multiprocessor and 16 bytes from the second level cache, from what was
+ * measured with 2300 and more than 30 (kernels/PERF.md). */
 typedef struct mma_choice {
     int rows, cols;
-    double rate;
+    double rate, end;
     dfx_status (*run)(dfx_cuda *, const dfx_cuda_fused *);
     const void *kernel;
 } mma_choice;
 
-template <class S> static constexpr mma_choice choice_of(double rate) {
-    return {S::M, S::N, rate, launch<S>, (const void *)mma_product<S>};
+template <class S> static constexpr mma_choice choice_of(double rate, double end) {
+    return {S::M, S::N, rate, end, launch<S>, (const void *)mma_product<S>};
 }
 
 static const mma_choice int8_choices[] = {
-    choice_of<mma_shape<int32_t, 2, 2, 64, 64, 3, 2>>(0.97), /* 128 x 128 */
-    choice_of<mma_shape<int32_t, 2, 4, 64, 64, 4, 1>>(1.00), /* 128 x 256 */
-    choice_of<mma_shape<int32_t, 4, 2, 64, 64, 4, 1>>(1.00), /* 256 x 128 */
-    choice_of<mma_shape<int32_t, 2, 2, 32, 64, 4, 2>>(0.85), /* 64 x 128 */
+    choice_of<mma_shape<int32_t, 4, 2, 64, 64, 4, 1>>(1.00, 280), /* 256 x 128 */
+    choice_of<mma_shape<int32_t, 2, 4, 64, 64, 4, 1>>(1.00, 280), /* 128 x 256 */
+    choice_of<mma_shape<int32_t, 2, 4, 64, 32, 3, 2>>(0.90, 100), /* 128 x 128 */
+    choice_of<mma_shape<int32_t, 2, 2, 64, 32, 4, 2>>(0.70, 100), /* 128 x 64 */
+    choice_of<mma_shape<int32_t, 2, 2, 32, 32, 4, 3>>(0.55, 100), /* 64 x 64 */
 };
 
 static const mma_choice fp8_choices[] = {
-    choice_of<mma_shape<float, 2, 4, 64, 32, 4, 1>>(1.00), /* 128 x 128 */
-    choice_of<mma_shape<float, 2, 2, 64, 32, 4, 2>>(0.97), /* 128 x 64 */
-    choice_of<mma_shape<float, 2, 2, 32, 32, 4, 2>>(0.85), /* 64 x 64 */
+    choice_of<mma_shape<float, 2, 4, 64, 32, 4, 1>>(1.00, 140), /* 128 x 128 */
+    choice_of<mma_shape<float, 2, 2, 64, 32, 4, 2>>(0.97, 60),  /* 128 x 64 */
+    choice_of<mma_shape<float, 2, 2, 32, 32, 4, 2>>(0.85, 60),  /* 64 x 64 */
 };
 
 /* Tiles are done in waves of the whole device, of which the last may be part of one. */
 static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const mma_choice *c) {
-    const double end = 300; /* of a tile, in terms of K */
     int64_t n_tiles = dfx_cuda_ceil_div(p->m, c->rows) * dfx_cuda_ceil_div(p->n, c->cols);
     double waves = (double)dfx_cuda_ceil_div(n_tiles, cuda->n_multiprocessors);
-    return waves * c->rows * c->cols * ((double)p->k + end) / c->rate;
+    return waves * c->rows * c->cols * ((double)p->k + c->end) / c->rate;
 }
 
 static const mma_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
@@ -460,7 +465,7 @@ static const mma_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
 
 extern "C" bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
     cudaFuncAttributes attributes;
-    if (cuda->sm < 80)
+    if (cuda->sm < 80 || p->m * p->ldx > UINT32_MAX || p->n * p->ldw > UINT32_MAX)
         return false;
     if (p->in == DFX_DTYPE_I8)
         return true;

@@ -108,11 +108,11 @@ static void flux_pages_have_the_sizes_worked_by_hand(void **state) {
     plan_free(&f);
 }
 
-/* 59 T of products at 430 T a second and 15 T of attention at 161 T a second, and what only moves bytes: about a tenth. */
+/* 59 T of products at 495 T a second and 15 T of attention at 143 T a second, and what only moves bytes: about a tenth. */
 static void flux_step_takes_the_time_of_its_arithmetic(void **state) {
     flux_plan f;
     plan_flux(&f, "rtx4090", DFX_Q_INT8, 24ull << 30);
-    double arithmetic = 59.0 / 430 + 15.0 / 161;
+    double arithmetic = 59.0 / 495 + 15.0 / 143;
     assert_true(f.picture.plan.step_seconds > arithmetic * 0.98);
     assert_true(f.picture.plan.step_seconds < arithmetic * 1.15);
     assert_int_equal(f.picture.plan.limit, DFX_LIMIT_COMPUTE);

@@ -13,8 +13,9 @@ disk_bytes_per_s = 3.5e9
 disk_latency_s = 120e-6
 disk_queue_depth = 32
 
-# Stated for the GPU: int8 170e12 sparse, so 85e12 dense, and half of that in 16 bits. 0.6 of both: smaller chips reach
-# less, and memory and power are shared.
+# Stated for the GPU: int8 170e12 sparse, so 85e12 dense, and half of that in 16 bits. 0.6 of both and 0.5 in
+# attention: its tensor cores take half the clocks of a GeForce's, so that what is not hidden weighs double ("Cards we cannot
+# measure" in kernels/PERF.md).
 bf16_flops = 25e12
 int8_flops = 51e12
 fp8_flops = 0

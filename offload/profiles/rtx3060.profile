@@ -13,12 +13,13 @@ disk_bytes_per_s = 3.2e9
 disk_latency_s = 100e-6
 disk_queue_depth = 32
 
-# Stated, dense: bf16 25.5e12 (with f32 accumulation), int8 102e12. Factors as in rtx4090.profile: 0.95 and 0.65.
+# Stated, dense: bf16 25.5e12 (with f32 accumulation), int8 102e12. bf16: 0.95, as in
+# rtx4090.profile. int8: 0.80, for our kernel of mma.sync ("Cards we cannot measure" in kernels/PERF.md tells why).
 bf16_flops = 24e12
-int8_flops = 66e12
+int8_flops = 82e12
 fp8_flops = 0
-# FlashAttention-2 reaches 71e12 on an RTX 3090, which is that card's bf16 peak; 0.97 of it here.
-attention_flops = 25e12
+# 0.87, for the same reasons. (FlashAttention-2 reaches 71e12 on an RTX 3090, that card's peak, measured by others.)
+attention_flops = 22e12
 
 # 360e9 stated, 0.85 of it in kernels that only move.
 memory_bytes_per_s = 306e9

@@ -13,12 +13,13 @@ disk_bytes_per_s = 6.3e9
 disk_latency_s = 100e-6
 disk_queue_depth = 32
 
-# Stated, dense: bf16 58.3e12, int8 233e12, fp8 116.6e12 (with f32 accumulation). Factors as in rtx4090.profile:
-# 0.95, 0.65, 0.8; attention 0.97 of the bf16 peak.
+# Stated, dense: bf16 58.3e12, int8 233e12, fp8 116.6e12 (with f32 accumulation). bf16: 0.95, as in
+# rtx4090.profile. The others: 0.80, 0.87, and attention 0.87 of the bf16 peak, for our kernels of mma.sync ("Cards we
+# cannot measure" in kernels/PERF.md tells why); CUTLASS reaches more than 200e12 in int8, measured by others.
 bf16_flops = 55e12
-int8_flops = 151e12
-fp8_flops = 93e12
-attention_flops = 57e12
+int8_flops = 186e12
+fp8_flops = 101e12
+attention_flops = 51e12
 
 # 504e9 stated, 0.85 of it in kernels that only move.
 memory_bytes_per_s = 428e9

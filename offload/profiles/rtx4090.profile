@@ -16,12 +16,12 @@ disk_queue_depth = 32
 # Stated, dense: bf16 165e12, int8 660e12, fp8 330e12 (with f32 accumulation).
 # bf16: measured by others, 150e12 to 165e12 in torch.matmul: 0.95.
 bf16_flops = 157e12
-# int8: 0.65, the middle of what cuBLASLt reaches of its peak on an H200 (0.59 to 0.76).
-int8_flops = 430e12
-# fp8: 0.8; a published 3.51 steps a second of FLUX.1-dev means at least 261e12.
-fp8_flops = 264e12
-# FlashAttention-2, head size 128, no mask: 161e12 to 164e12, measured by others.
-attention_flops = 161e12
+# int8: 0.75, fp8: 0.87, for our kernel of mma.sync ("Cards we cannot measure" in kernels/PERF.md tells why); a published
+# 3.51 steps a second of FLUX.1-dev in fp8 means at least 261e12.
+int8_flops = 495e12
+fp8_flops = 287e12
+# 0.87, for the same reasons. (FlashAttention-2, head size 128, no mask: 161e12 to 164e12, measured by others.)
+attention_flops = 143e12
 
 # 1008e9 stated, 0.85 of it in kernels that only move.
 memory_bytes_per_s = 857e9

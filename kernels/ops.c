@@ -26,7 +26,8 @@ static const op_entry entries[DFX_N_OP_KINDS] = {
                            false, BIT(DFX_NORM_W) | BIT(DFX_NORM_B)},
                           {"y", "x", "w", "b", "scale", "shift", "y_scale"}},
     [DFX_OP_QUANTIZE] = {{"quantize", 3, 0, false, 0}, {"y", "x", "y_scale"}},
-    [DFX_OP_RMSNORM] = {{"rmsnorm", 3, 0, false, BIT(DFX_NORM_W)}, {"y", "x", "w"}},
+    [DFX_OP_RMSNORM] = {{"rmsnorm", 4, BIT(DFX_RMSNORM_Y_SCALE), false, BIT(DFX_NORM_W)},
+                        {"y", "x", "w", "y_scale"}},
     [DFX_OP_QKNORM_ROPE] = {{"qknorm_rope", 4, BIT(DFX_QKNORM_COS) | BIT(DFX_QKNORM_SIN), true,
                              BIT(DFX_QKNORM_W)},
                             {"x", "w", "cos", "sin"}},
@@ -34,7 +35,8 @@ static const op_entry entries[DFX_N_OP_KINDS] = {
                           {"y", "q", "k", "v", "bias"}},
     [DFX_OP_REL_BIAS] = {{"rel_bias", 2, 0, false, BIT(1)}, {"y", "table"}},
     [DFX_OP_ACT] = {{"act", 2, 0, false, 0}, {"y", "x"}},
-    [DFX_OP_ACT_MUL] = {{"act_mul", 3, 0, false, 0}, {"y", "a", "b"}},
+    [DFX_OP_ACT_MUL] = {{"act_mul", 4, BIT(DFX_ACT_MUL_Y_SCALE), false, 0},
+                        {"y", "a", "b", "y_scale"}},
     [DFX_OP_ADD] = {{"add", 3, 0, false, 0}, {"y", "a", "b"}},
     [DFX_OP_AXPY] = {{"axpy", 4, 0, false, 0}, {"y", "x", "d", "s"}},
     [DFX_OP_SINUSOID] = {{"sinusoid", 2, 0, false, 0}, {"y", "t"}},
@@ -120,12 +122,28 @@ static dfx_status want_pair(const check *c, int a, int b) {
                     op_name(c), slot_name(c, a), slot_name(c, b));
 }
 
+int dfx_op_y_scale(dfx_op_kind kind) {
+    switch (kind) {
+    case DFX_OP_LAYERNORM:
+        return DFX_NORM_Y_SCALE;
+    case DFX_OP_RMSNORM:
+        return DFX_RMSNORM_Y_SCALE;
+    case DFX_OP_ACT_MUL:
+        return DFX_ACT_MUL_Y_SCALE;
+    case DFX_OP_QUANTIZE:
+        return DFX_QUANTIZE_Y_SCALE;
+    default:
+        return 0;
+    }
+}
+
 /* The scales of the codes that the operand is, by slot; 0: it is no codes. */
 static int codes_scale(const dfx_op_call *call, int slot) {
-    int scale = call->kind == DFX_OP_LINEAR && slot == DFX_LINEAR_X ? DFX_LINEAR_X_SCALE
-                : call->kind == DFX_OP_LAYERNORM && slot == 0       ? DFX_NORM_Y_SCALE
-                : call->kind == DFX_OP_QUANTIZE && slot == 0        ? DFX_QUANTIZE_Y_SCALE
-                                                                    : 0;
+    int scale = slot == 0                                             ? dfx_op_y_scale(call->kind)
+                : call->kind == DFX_OP_LINEAR && slot == DFX_LINEAR_X ? DFX_LINEAR_X_SCALE
+                                                                      : 0;
+    if (!scale)
+        return 0;
     return call->kind == DFX_OP_QUANTIZE || present(&call->m[scale]) ? scale : 0;
 }
 
@@ -137,16 +155,12 @@ bool dfx_op_wants_f32(dfx_op_kind kind, int slot) {
         return slot == 1;
     case DFX_OP_LINEAR:
         return slot == DFX_LINEAR_SCALE || slot == DFX_LINEAR_X_SCALE;
-    case DFX_OP_LAYERNORM:
-        return slot == DFX_NORM_Y_SCALE;
-    case DFX_OP_QUANTIZE:
-        return slot == DFX_QUANTIZE_Y_SCALE;
     case DFX_OP_CONV2D:
         return slot == DFX_CONV_NORM;
     case DFX_OP_GROUPNORM_STATS:
         return slot == 0;
     default:
-        return false;
+        return slot != 0 && slot == dfx_op_y_scale(kind);
     }
 }
 
@@ -266,6 +280,7 @@ static dfx_status check_rmsnorm(const check *c) {
     const dfx_mat *m = c->call->m;
     DFX_TRY(want_like(c, DFX_NORM_X, &m[0]));
     DFX_TRY(want_shape(c, DFX_NORM_W, 1, m[0].cols));
+    DFX_TRY(want_shape(c, DFX_RMSNORM_Y_SCALE, 1, m[0].rows));
     return want_eps(c);
 }
 
@@ -328,6 +343,7 @@ static dfx_status check_elementwise(const check *c) {
         return want_shape(c, DFX_BIN_S, 1, 1);
     default: /* ACT and ACT_MUL */
         DFX_TRY(want_like(c, DFX_BIN_B, &m[0]));
+        DFX_TRY(want_shape(c, DFX_ACT_MUL_Y_SCALE, 1, m[0].rows));
         return want_act(c);
     }
 }

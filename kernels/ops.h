@@ -41,7 +41,8 @@ typedef enum dfx_op_kind {
     DFX_OP_LAYERNORM,
     /* Codes and scales of rows, as quant/FORMAT.md says.   out y [T,D] I8 or F8_E4M3; x [T,D]; out y_scale [1,T] f32 */
     DFX_OP_QUANTIZE,
-    /* y = x * rsqrt(mean(x^2) + eps) * w over D.   out y [T,D] (may be x); x [T,D]; w [D].   eps */
+    /* y = x * rsqrt(mean(x^2) + eps) * w over D.   out y [T,D] (may be x); x [T,D]; w [D]; out y_scale [1,T]? f32: as
+     * LAYERNORM has it.   eps */
     DFX_OP_RMSNORM,
     /* Per head: RMSNorm over E with weight w, then rotate pairs (2m, 2m+1) by (cos[t,m], sin[t,m]).
      * io x [T,H*E]; w [E]; cos [T,E/2]?; sin [T,E/2]? (both or none).   n_heads, eps */
@@ -54,7 +55,8 @@ typedef enum dfx_op_kind {
     DFX_OP_REL_BIAS,
     /* y = act(x).   out y [T,D] (may be x); x.   act */
     DFX_OP_ACT,
-    /* y = act(a) * b.   out y [T,D] (may be a or b); a; b.   act */
+    /* y = act(a) * b.   out y [T,D] (may be a or b); a; b; out y_scale [1,T]? f32: y is codes, I8 or F8_E4M3, and neither a
+     * nor b.   act */
     DFX_OP_ACT_MUL,
     /* y = a + b; b may have one row, added to every row of a.   out y [T,D] (may be a); a; b [T,D] or [1,D] */
     DFX_OP_ADD,
@@ -100,6 +102,7 @@ enum {
     DFX_NORM_SCALE,
     DFX_NORM_SHIFT,
     DFX_NORM_Y_SCALE,
+    DFX_RMSNORM_Y_SCALE = DFX_NORM_W + 1,
     DFX_QUANTIZE_X = 1,
     DFX_QUANTIZE_Y_SCALE,
     DFX_QKNORM_W = 1,
@@ -112,6 +115,7 @@ enum {
     DFX_BIN_A = 1,
     DFX_BIN_B,
     DFX_BIN_S,
+    DFX_ACT_MUL_Y_SCALE = DFX_BIN_B + 1,
     DFX_CONV_X = 1,
     DFX_CONV_W,
     DFX_CONV_B,
@@ -159,6 +163,9 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink);
 /* Of an operand that is there: it is F32 whatever activations are; it is codes, with scales in another operand. */
 bool dfx_op_wants_f32(dfx_op_kind kind, int slot);
 bool dfx_op_is_codes(const dfx_op_call *call, int slot);
+
+/* The slot for the scales of an output that is codes; 0: the op has no such output. */
+int dfx_op_y_scale(dfx_op_kind kind);
 
 /* Multiply-adds count two. For plans, progress and benchmarks. */
 double dfx_op_flops(const dfx_op_call *call);

@@ -179,33 +179,6 @@ static void layernorm_of_large_mean_keeps_variance(void **state) {
     rig_same(&call.m[0], want, 0);
 }
 
-/* The codes of a norm are those that QUANTIZE makes of its values. */
-static void layernorm_makes_the_codes_of_its_values(void **state) {
-    static const dfx_dtype dtypes[] = {DFX_DTYPE_I8, DFX_DTYPE_F8_E4M3};
-    enum { ROWS = 37, COLS = 100 };
-    rig *r = *state;
-    for (size_t i = 0; i < DFX_COUNT(dtypes); i++) {
-        dfx_op_call values = {.kind = DFX_OP_LAYERNORM, .p = {.eps = 1e-6f}}, codes, quantize;
-        values.m[DFX_NORM_X] = rig_random(r, ROWS, COLS, COLS + 4, 1);
-        values.m[DFX_NORM_SCALE] = rig_random(r, 1, COLS, COLS, 2);
-        values.m[DFX_NORM_SHIFT] = rig_random(r, 1, COLS, COLS, 3);
-        codes = values;
-        values.m[0] = rig_poison(r, ROWS, COLS, COLS);
-        codes.m[0] = (dfx_mat){rig_alloc(r, ROWS * COLS), ROWS, COLS, COLS, dtypes[i]};
-        codes.m[DFX_NORM_Y_SCALE] = rig_poison(r, 1, ROWS, ROWS + 3);
-        quantize = (dfx_op_call){.kind = DFX_OP_QUANTIZE};
-        quantize.m[0] = (dfx_mat){rig_alloc(r, ROWS * COLS), ROWS, COLS, COLS, dtypes[i]};
-        quantize.m[DFX_QUANTIZE_X] = values.m[0];
-        quantize.m[DFX_QUANTIZE_Y_SCALE] = rig_poison(r, 1, ROWS, ROWS + 3);
-        rig_run(r, &values);
-        rig_run(r, &quantize);
-        rig_run(r, &codes);
-        assert_memory_equal(codes.m[0].ptr, quantize.m[0].ptr, ROWS * COLS);
-        assert_memory_equal(codes.m[DFX_NORM_Y_SCALE].ptr, quantize.m[DFX_QUANTIZE_Y_SCALE].ptr,
-                            ROWS * sizeof(float));
-    }
-}
-
 static void check_rmsnorm(rig *r, int64_t rows, int64_t cols, dfx_dtype dtype, bool in_place) {
     int64_t ld = (cols + 7) / 4 * 4;
     dfx_op_call call = {.kind = DFX_OP_RMSNORM, .p.eps = 0.25f};
@@ -321,7 +294,6 @@ int main(void) {
         WITH_RIG(layernorm_of_any_shape_equals_formula),
         WITH_RIG(layernorm_widens_any_weight),
         WITH_RIG(layernorm_of_large_mean_keeps_variance),
-        WITH_RIG(layernorm_makes_the_codes_of_its_values),
         WITH_RIG(rmsnorm_of_any_shape_and_weight_equals_formula),
         WITH_RIG(groupnorm_of_any_shape_equals_formula),
         WITH_RIG(groupnorm_stats_are_those_worked_by_hand),

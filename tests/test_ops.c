@@ -360,6 +360,35 @@ static void op_check_weights_beside_modulation_are_told(void **state) {
     said_error(&dir->log, "either w and b or scale and shift");
 }
 
+static void op_check_codes_have_scales_beside_them(void **state) {
+    tmpdir *dir = *state;
+    static const dfx_op_kind kinds[] = {DFX_OP_LAYERNORM, DFX_OP_RMSNORM, DFX_OP_ACT_MUL};
+    for (size_t i = 0; i < DFX_COUNT(kinds); i++) {
+        dfx_op_call call = right_call(kinds[i]);
+        int y_scale = dfx_op_y_scale(kinds[i]);
+        call.m[y_scale] = f32(1, 5);
+        recorder_clear(&dir->log);
+        assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+        said_error(&dir->log, "y wanted I8 or F8_E4M3, found F32");
+        call.m[0] = f8(5, 6);
+        assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_OK);
+        assert_true(dfx_op_is_codes(&call, 0));
+        assert_false(dfx_op_is_codes(&call, 1));
+        call.m[y_scale] = f32(1, 6);
+        recorder_clear(&dir->log);
+        assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+        said_error(&dir->log, "y_scale wanted [1, 5], found [1, 6]");
+        call.m[y_scale] = bf16(1, 5);
+        recorder_clear(&dir->log);
+        assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+        said_error(&dir->log, "y_scale wanted F32, found BF16");
+        call.m[y_scale] = (dfx_mat){0};
+        recorder_clear(&dir->log);
+        assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+        said_error(&dir->log, "y wanted F32 or BF16, found F8_E4M3");
+    }
+}
+
 static void op_check_act_of_a_convolution_without_norm_is_told(void **state) {
     tmpdir *dir = *state;
     dfx_op_call call = right_call(DFX_OP_CONV2D);
@@ -435,6 +464,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(op_check_half_a_pair_is_told, tmpdir_setup,
                                         tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_weights_beside_modulation_are_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_codes_have_scales_beside_them, tmpdir_setup,
                                         tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_act_of_a_convolution_without_norm_is_told,
                                         tmpdir_setup, tmpdir_teardown),

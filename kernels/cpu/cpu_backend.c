@@ -84,6 +84,9 @@ static dfx_cpu_scratch_need scratch_of(const dfx_op_call *call) {
     case DFX_OP_QKNORM_ROPE:
         need = dfx_cpu_norm_scratch(call);
         break;
+    case DFX_OP_ACT_MUL:
+        need = dfx_cpu_act_mul_scratch(call);
+        break;
     default: /* the others work in their operands */
         break;
     }

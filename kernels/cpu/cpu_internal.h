@@ -89,6 +89,11 @@ dfx_status dfx_cpu_linear_int8(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_quantize(dfx_cpu *cpu, const dfx_op_call *call);
 float dfx_cpu_quantize_row(dfx_dtype to, const float *x, int64_t n, void *codes);
 
+/* Where row t of an output goes that may be codes: the output, or the start of the worker's scratch (y->cols floats), of which
+ * row_done then makes codes and scale. */
+float *dfx_cpu_row_out(const dfx_cpu *cpu, const dfx_op_call *call, int64_t t, int worker);
+void dfx_cpu_row_done(const dfx_op_call *call, int64_t t, const float *row);
+
 /* LINEAR of `x` [M,K] f32 in place of the call's, in the scratch of dfx_cpu_linear_scratch; products of row m are
  * multiplied by row_scales[m] (NULL: not). */
 dfx_status dfx_cpu_linear_products(dfx_cpu *cpu, const dfx_op_call *call, const dfx_mat *x,
@@ -116,6 +121,7 @@ dfx_status dfx_cpu_qknorm_rope(dfx_cpu *cpu, const dfx_op_call *call);
 
 /* cpu_pointwise.c, cpu_rel_bias.c, cpu_layout.c */
 dfx_status dfx_cpu_act_op(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_cpu_scratch_need dfx_cpu_act_mul_scratch(const dfx_op_call *call);
 dfx_status dfx_cpu_act_mul(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_add(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_axpy(dfx_cpu *cpu, const dfx_op_call *call);

@@ -30,14 +30,12 @@ static size_t partials_bytes(const dfx_op_call *call) {
 
 dfx_cpu_scratch_need dfx_cpu_norm_scratch(const dfx_op_call *call) {
     size_t row_bytes = floats_bytes(call->m[0].cols);
+    size_t codes_bytes = dfx_op_is_codes(call, 0) ? row_bytes : 0; /* a row that becomes codes */
     switch (call->kind) {
-    case DFX_OP_LAYERNORM: /* mul, add; of each worker a row that becomes codes */
-        return (dfx_cpu_scratch_need){
-            .worker_bytes = dfx_op_is_codes(call, 0) ? row_bytes : 0,
-            .shared_bytes = 2 * row_bytes,
-        };
+    case DFX_OP_LAYERNORM: /* mul, add */
+        return (dfx_cpu_scratch_need){.worker_bytes = codes_bytes, .shared_bytes = 2 * row_bytes};
     case DFX_OP_RMSNORM: /* mul */
-        return (dfx_cpu_scratch_need){.shared_bytes = row_bytes};
+        return (dfx_cpu_scratch_need){.worker_bytes = codes_bytes, .shared_bytes = row_bytes};
     case DFX_OP_QKNORM_ROPE: /* the weight of one head */
         return (dfx_cpu_scratch_need){.shared_bytes = floats_bytes(call->m[DFX_QKNORM_W].cols)};
     case DFX_OP_GROUPNORM: /* partial sums, mean, mul, add; sums of the channels for each worker */
@@ -117,18 +115,15 @@ static int64_t end_of_rows(const dfx_op_call *call, int64_t index) {
 static void layernorm_rows(void *ctx, int64_t index, int worker) {
     const row_job *job = ctx;
     const dfx_op_call *call = job->call;
-    const dfx_mat *y = &call->m[0];
-    float *scales = call->m[DFX_NORM_Y_SCALE].ptr;
-    int64_t n = y->cols;
+    int64_t n = call->m[0].cols;
     for (int64_t t = index * ROWS; t < end_of_rows(call, index); t++) {
         const float *x = dfx_cpu_f32(&call->m[DFX_NORM_X], t);
-        float *row = scales ? dfx_cpu_worker_scratch(job->cpu, worker) : dfx_cpu_f32(y, t);
         float mean = sum(x, n) / (float)n;
         float var = sum_sq_diff(x, mean, n) / (float)n;
         float rstd = 1.0f / sqrtf(var + call->p.eps);
+        float *row = dfx_cpu_row_out(job->cpu, call, t, worker);
         scale_row(row, x, mean, rstd, job->mul, job->add, n);
-        if (scales)
-            scales[t] = dfx_cpu_quantize_row(y->dtype, row, n, (char *)y->ptr + t * y->ld);
+        dfx_cpu_row_done(call, t, row);
     }
 }
 
@@ -177,14 +172,16 @@ static void rmsnorm_rows(void *ctx, int64_t index, int worker) {
     for (int64_t t = index * ROWS; t < end_of_rows(call, index); t++) {
         const float *x = dfx_cpu_f32(&call->m[DFX_NORM_X], t);
         float rstd = 1.0f / sqrtf(dfx_cpu_dot(x, x, n) / (float)n + call->p.eps);
-        scale_row_rms(dfx_cpu_f32(&call->m[0], t), x, rstd, job->mul, n);
+        float *row = dfx_cpu_row_out(job->cpu, call, t, worker);
+        scale_row_rms(row, x, rstd, job->mul, n);
+        dfx_cpu_row_done(call, t, row);
     }
 }
 
 dfx_status dfx_cpu_rmsnorm(dfx_cpu *cpu, const dfx_op_call *call) {
     float *mul = dfx_cpu_shared_scratch(cpu);
     widen(&call->m[DFX_NORM_W], mul);
-    row_job job = {.call = call, .mul = mul};
+    row_job job = {.cpu = cpu, .call = call, .mul = mul};
     return dfx_pool_run(cpu->pool, n_row_blocks(call), rmsnorm_rows, &job);
 }
 

@@ -7,11 +7,16 @@
  * all heads of a token and come from L2.
  *
  * A head belongs to a team: adjacent lanes of a warp, the power of two that has a lane for each chunk of eight values. Its
- * sum is then a few shuffles, and a head of up to 256 values stays in registers. A longer one has a whole warp, which goes
- * over it twice. */
+ * sum is then a few shuffles. A thread has the same chunk of HEADS heads, all of whose loads are in flight together with those
+ * of w, cos and sin, which serve them all. A head of more than 256 values has a whole warp, which goes over it twice. */
 #include "kernels/cuda/cuda_device.cuh"
 
-enum { PAIRS = DFX_CHUNK / 2 };
+enum {
+    PAIRS = DFX_CHUNK / 2,
+    HEADS = 3,
+    TEAM_MOST = DFX_WARP,
+    USUAL_TEAM = 16, /* of heads of 128 values, 16-byte aligned, which the compiler knows */
+};
 
 typedef struct rope {
     dfx_cuda_view x;
@@ -34,16 +39,31 @@ static __device__ void load_angles(float v[PAIRS], const float *src, int n, bool
     }
 }
 
-/* n of the eight values v, which begin at value `at` of a head of `token`. */
-static __device__ void rotate(const rope &p, int64_t token, int at, int n, float v[DFX_CHUNK]) {
-    float cos_of[PAIRS], sin_of[PAIRS];
-    load_angles(cos_of, p.cos + token * p.ld_cos + at / 2, n / 2, p.angles_aligned);
-    load_angles(sin_of, p.sin + token * p.ld_sin + at / 2, n / 2, p.angles_aligned);
+/* Of one place of a token's heads, `at` to `at` + n. */
+typedef struct turn {
+    float w[DFX_CHUNK], cos[PAIRS], sin[PAIRS];
+} turn;
+
+static __device__ void load_turn(turn *turn, const rope &p, int64_t token, int at, int n) {
+    dfx_cuda_load8(turn->w, p.w, 0, at, n);
+    if (!p.cos)
+        return;
+    load_angles(turn->cos, p.cos + token * p.ld_cos + at / 2, n / 2, p.angles_aligned);
+    load_angles(turn->sin, p.sin + token * p.ld_sin + at / 2, n / 2, p.angles_aligned);
+}
+
+static __device__ void scale_and_rotate(float v[DFX_CHUNK], float rstd, const turn &turn,
+                                        bool has_angles) {
+#pragma unroll
+    for (int i = 0; i < DFX_CHUNK; i++)
+        v[i] = v[i] * rstd * turn.w[i];
+    if (!has_angles)
+        return;
 #pragma unroll
     for (int m = 0; m < PAIRS; m++) {
         float a = v[2 * m], b = v[2 * m + 1];
-        v[2 * m] = a * cos_of[m] - b * sin_of[m];
-        v[2 * m + 1] = b * cos_of[m] + a * sin_of[m];
+        v[2 * m] = a * turn.cos[m] - b * turn.sin[m];
+        v[2 * m + 1] = b * turn.cos[m] + a * turn.sin[m];
     }
 }
 
@@ -56,33 +76,71 @@ static __device__ float sum_of_squares(const float v[DFX_CHUNK]) {
 }
 
 /* blockIdx.y is blocks of heads of one token, so that nothing 64-bit is divided. */
-static __global__ void __launch_bounds__(DFX_CUDA_THREADS) normalize_and_rotate(rope p) {
-    int64_t token = blockIdx.x;
-    int head = (int)(blockIdx.y * blockDim.x + threadIdx.x) / p.team;
-    int begin = (int)threadIdx.x % p.team * DFX_CHUNK, span = p.team * DFX_CHUNK;
-    int end = head < p.n_heads ? p.head_size : 0; /* but all take part in the shuffles */
-    int64_t col = (int64_t)head * p.head_size;
-    float v[DFX_CHUNK], w[DFX_CHUNK];
-    dfx_cuda_load8(v, p.x, token, col + begin, end - begin);
-    float squares = sum_of_squares(v);
-    for (int at = begin + span; at < end; at += span) {
-        dfx_cuda_load8(w, p.x, token, col + at, end - at);
-        squares += sum_of_squares(w);
+template <bool USUAL>
+static __global__ void __launch_bounds__(DFX_CUDA_THREADS) rotate_heads(rope p) {
+    if (USUAL) {
+        p.team = USUAL_TEAM;
+        p.head_size = USUAL_TEAM * DFX_CHUNK;
+        p.x.aligned = p.angles_aligned = p.w.aligned = true;
     }
+    int64_t token = blockIdx.x;
+    int n_teams = (int)blockDim.x / p.team, at = (int)threadIdx.x % p.team * DFX_CHUNK;
+    int head0 = (int)blockIdx.y * HEADS * n_teams + (int)threadIdx.x / p.team;
+    int n[HEADS]; /* 0 beyond the heads, but all take part in the shuffles */
+    uint4 words[HEADS];
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        int head = head0 + h * n_teams;
+        n[h] = head < p.n_heads ? p.head_size - at : 0;
+        words[h] = dfx_cuda_fetch8(p.x, token, (int64_t)head * p.head_size + at, n[h]);
+    }
+    turn turn;
+    load_turn(&turn, p, token, at, p.head_size - at);
+    float v[HEADS][DFX_CHUNK], squares[HEADS];
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        dfx_cuda_unpack8(v[h], words[h]);
+        squares[h] = sum_of_squares(v[h]);
+    }
+#pragma unroll
     for (int step = p.team / 2; step > 0; step /= 2)
+#pragma unroll
+        for (int h = 0; h < HEADS; h++)
+            squares[h] += __shfl_xor_sync(0xffffffffu, squares[h], step);
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        float rstd = rsqrtf(squares[h] / (float)p.head_size + p.eps);
+        int64_t col = (int64_t)(head0 + h * n_teams) * p.head_size + at;
+        scale_and_rotate(v[h], rstd, turn, p.cos);
+        if (n[h] > 0)
+            dfx_cuda_store8(p.x, token, col, n[h], v[h]);
+    }
+}
+
+/* blockIdx.y is the head, blockDim one warp. */
+static __global__ void __launch_bounds__(DFX_WARP) rotate_long_heads(rope p) {
+    int64_t token = blockIdx.x, col = (int64_t)blockIdx.y * p.head_size;
+    int begin = (int)threadIdx.x * DFX_CHUNK, span = DFX_WARP * DFX_CHUNK;
+    float v[DFX_CHUNK], squares = 0.0f;
+    for (int at = begin; at < p.head_size; at += span) {
+        dfx_cuda_load8(v, p.x, token, col + at, p.head_size - at);
+        squares += sum_of_squares(v);
+    }
+    for (int step = DFX_WARP / 2; step > 0; step /= 2)
         squares += __shfl_xor_sync(0xffffffffu, squares, step);
     float rstd = rsqrtf(squares / (float)p.head_size + p.eps);
-    for (int at = begin; at < end; at += span) {
-        if (at != begin)
-            dfx_cuda_load8(v, p.x, token, col + at, end - at);
-        dfx_cuda_load8(w, p.w, 0, at, end - at);
-#pragma unroll
-        for (int i = 0; i < DFX_CHUNK; i++)
-            v[i] = v[i] * rstd * w[i];
-        if (p.cos)
-            rotate(p, token, at, end - at, v);
-        dfx_cuda_store8(p.x, token, col + at, end - at, v);
+    for (int at = begin; at < p.head_size; at += span) {
+        turn turn;
+        load_turn(&turn, p, token, at, p.head_size - at);
+        dfx_cuda_load8(v, p.x, token, col + at, p.head_size - at);
+        scale_and_rotate(v, rstd, turn, p.cos);
+        dfx_cuda_store8(p.x, token, col + at, p.head_size - at, v);
     }
+}
+
+static bool is_usual(const rope &p) {
+    return p.head_size == USUAL_TEAM * DFX_CHUNK && p.x.aligned && (p.angles_aligned || !p.cos) &&
+           p.w.aligned;
 }
 
 static bool angles_aligned(const dfx_mat *m) {
@@ -110,12 +168,19 @@ extern "C" dfx_status dfx_cuda_qknorm_rope(dfx_cuda *cuda, const dfx_op_call *ca
     p.head_size = (int)head_size;
     p.eps = call->p.eps;
     p.team = 1;
-    while (p.team * DFX_CHUNK < head_size && p.team < DFX_WARP)
+    while (p.team * DFX_CHUNK < head_size && p.team < TEAM_MOST)
         p.team *= 2;
-    int64_t n_threads = dfx_cuda_ceil_div((int64_t)p.n_heads * p.team, DFX_WARP) * DFX_WARP;
-    int64_t n_blocks = dfx_cuda_ceil_div(n_threads, DFX_CUDA_THREADS);
-    int64_t block = dfx_cuda_ceil_div(n_threads, n_blocks * DFX_WARP) * DFX_WARP;
-    dim3 blocks((unsigned)x->rows, (unsigned)n_blocks);
-    normalize_and_rotate<<<blocks, (unsigned)block, 0, cuda->compute>>>(p);
+    if (p.team * DFX_CHUNK < head_size) {
+        dim3 blocks((unsigned)x->rows, (unsigned)p.n_heads);
+        rotate_long_heads<<<blocks, DFX_WARP, 0, cuda->compute>>>(p);
+    } else {
+        int64_t n_lanes = dfx_cuda_ceil_div(p.n_heads, HEADS) * p.team;
+        int64_t n_warps = dfx_cuda_ceil_div(n_lanes, DFX_WARP);
+        int64_t n_blocks = dfx_cuda_ceil_div(n_warps, DFX_CUDA_THREADS / DFX_WARP);
+        dim3 blocks((unsigned)x->rows, (unsigned)n_blocks);
+        unsigned block = (unsigned)(dfx_cuda_ceil_div(n_warps, n_blocks) * DFX_WARP);
+        auto kernel = is_usual(p) ? rotate_heads<true> : rotate_heads<false>;
+        kernel<<<blocks, block, 0, cuda->compute>>>(p);
+    }
     return dfx_cuda_check(cuda, cudaGetLastError(), "qknorm_rope");
 }

@@ -43,8 +43,8 @@ static void check_layernorm(pair *p) {
 
 static const struct codes_case {
     int rows, cols;
-} codes_cases[] = {{4608, 3072}, {512, 12288}, {1617, 3072}, {4608, 15360},
-                   {77, 768},    {3, 72},      {1, 8},       {5, 99}};
+} codes_cases[] = {{4608, 3072}, {512, 12288}, {1617, 3072}, {4608, 15360}, {512, 4096},
+                   {512, 10240}, {77, 768},    {3, 72},      {1, 8},        {5, 99}};
 
 static void check_codes(pair *p) {
     static const dfx_dtype dtypes[] = {DFX_DTYPE_I8, DFX_DTYPE_F8_E4M3};
@@ -67,6 +67,22 @@ static void check_codes(pair *p) {
             pair_out_codes(p, dtype, c->rows, c->cols, DFX_NORM_Y_SCALE);
             p->params = (dfx_op_params){.eps = 1e-6f};
             pair_end_codes(p, 1, DFX_NORM_Y_SCALE);
+        }
+        if (pair_begin(p, DFX_OP_RMSNORM, "to %s [%d, %d]", dfx_dtype_name(dtype), c->rows,
+                       c->cols)) {
+            pair_act(p, DFX_NORM_X, c->rows, c->cols, ld, 3);
+            pair_weight(p, DFX_NORM_W, i % 3 ? DFX_DTYPE_BF16 : DFX_DTYPE_F32, 1, c->cols, 2);
+            pair_out_codes(p, dtype, c->rows, c->cols, DFX_RMSNORM_Y_SCALE);
+            p->params = (dfx_op_params){.eps = 1e-6f};
+            pair_end_codes(p, 1, DFX_RMSNORM_Y_SCALE);
+        }
+        if (pair_begin(p, DFX_OP_ACT_MUL, "gelu to %s [%d, %d]", dfx_dtype_name(dtype), c->rows,
+                       c->cols)) {
+            pair_act(p, DFX_BIN_A, c->rows, c->cols, ld, 4);
+            pair_act(p, DFX_BIN_B, c->rows, c->cols, ld + 8, 2);
+            pair_out_codes(p, dtype, c->rows, c->cols, DFX_ACT_MUL_Y_SCALE);
+            p->params = (dfx_op_params){.act = DFX_ACT_GELU_TANH};
+            pair_end_codes(p, 1, DFX_ACT_MUL_Y_SCALE);
         }
     }
 }

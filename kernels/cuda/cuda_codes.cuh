@@ -1,7 +1,7 @@
 /* Rows of values become codes with one scale a row, bit for bit as quant/FORMAT.md says:
  *     absmax = max |x[k]|;  scale = absmax / top;  inverse = top / absmax;  code[k] = nearest(x[k] * inverse)
- * A row is a block's. The greatest magnitude is taken of the bits as integers, where NaN stands above infinity and infinity
- * above all numbers, so one comparison tells a row that has no codes. */
+ * A row is a block's. Its greatest magnitude is NaN where a value is; across threads it is taken of the bits as integers,
+ * where NaN stands above infinity and infinity above all numbers, so one comparison tells a row that has no codes. */
 #ifndef DFX_KERNELS_CUDA_CODES_CUH
 #define DFX_KERNELS_CUDA_CODES_CUH
 
@@ -15,23 +15,25 @@ typedef struct dfx_cuda_row_codes {
     bool in_range; /* else the scale is NaN and the codes are 0 */
 } dfx_cuda_row_codes;
 
-static __device__ inline uint32_t dfx_cuda_magnitude(float value) {
-    return __float_as_uint(value) & 0x7fffffffu;
+/* The greater of `most` and |value|, NaN if either is. */
+static __device__ inline float dfx_cuda_greater(float most, float value) {
+    float greater;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(greater) : "f"(most), "f"(fabsf(value)));
+    return greater;
 }
 
-/* greatest: dfx_cuda_magnitude of what the thread has seen; scratch: a word for each warp of the block. */
+/* most: dfx_cuda_greater over what the thread has seen; scratch: a word for each warp of the block. */
 template <bool FP8>
-static __device__ inline dfx_cuda_row_codes dfx_cuda_row_codes_of(uint32_t greatest,
-                                                                  uint32_t *scratch) {
+static __device__ inline dfx_cuda_row_codes dfx_cuda_row_codes_of(float most, uint32_t *scratch) {
     const float tiny = 0x1p-100f, too_large = 0x1p+100f, top = FP8 ? 448.0f : 127.0f;
-    int n_warps = (int)blockDim.x / DFX_WARP;
-    for (int step = DFX_WARP / 2; step > 0; step /= 2)
-        greatest = max(greatest, __shfl_xor_sync(0xffffffffu, greatest, step));
-    if (threadIdx.x % DFX_WARP == 0)
-        scratch[threadIdx.x / DFX_WARP] = greatest;
-    __syncthreads();
-    for (int warp = 0; warp < n_warps; warp++)
-        greatest = max(greatest, scratch[warp]);
+    int n_warps = (int)blockDim.x / DFX_WARP, lane = (int)threadIdx.x % DFX_WARP;
+    uint32_t greatest = __reduce_max_sync(0xffffffffu, __float_as_uint(most));
+    if (n_warps > 1) {
+        if (lane == 0)
+            scratch[threadIdx.x / DFX_WARP] = greatest;
+        __syncthreads();
+        greatest = __reduce_max_sync(0xffffffffu, lane < n_warps ? scratch[lane] : 0);
+    }
     float absmax = __uint_as_float(greatest);
     dfx_cuda_row_codes row;
     row.in_range = absmax < too_large;
@@ -42,23 +44,43 @@ static __device__ inline dfx_cuda_row_codes dfx_cuda_row_codes_of(uint32_t great
     return row;
 }
 
+/* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the lowest bits, in two's complement; a
+ * conversion has a fraction of the rate of an addition. */
+static __device__ inline uint32_t dfx_cuda_codes4_i8(const float v[4], float inverse) {
+    uint32_t bits[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        bits[i] = __float_as_uint(__fadd_rn(__fmul_rn(v[i], inverse), 0x1.8p23f));
+    return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040),
+                       0x5410);
+}
+
+static __device__ inline uint32_t dfx_cuda_codes2_fp8(const float v[2], float inverse) {
+    float2 products = make_float2(__fmul_rn(v[0], inverse), __fmul_rn(v[1], inverse));
+    return __nv_cvt_float2_to_fp8x2(products, __NV_SATFINITE, __NV_E4M3);
+}
+
+template <bool FP8>
+static __device__ inline uint32_t dfx_cuda_codes4(const float v[4], float inverse) {
+    if (!FP8)
+        return dfx_cuda_codes4_i8(v, inverse);
+    return dfx_cuda_codes2_fp8(v, inverse) | dfx_cuda_codes2_fp8(v + 2, inverse) << 16;
+}
+
 /* Eight codes, of which the first n go to dst. */
 template <bool FP8>
 static __device__ inline void dfx_cuda_store_codes(uint8_t *dst, int n, const float v[DFX_CHUNK],
                                                    const dfx_cuda_row_codes &row) {
-    uint8_t codes[DFX_CHUNK];
-    uint2 word;
-#pragma unroll
-    for (int i = 0; i < DFX_CHUNK; i++) {
-        float product = row.in_range ? __fmul_rn(v[i], row.inverse) : 0.0f;
-        codes[i] = FP8 ? (uint8_t)__nv_cvt_float_to_fp8(product, __NV_SATFINITE, __NV_E4M3)
-                       : (uint8_t)(int8_t)__float2int_rn(product);
-    }
-    memcpy(&word, codes, sizeof(word));
+    uint2 word =
+        make_uint2(dfx_cuda_codes4<FP8>(v, row.inverse), dfx_cuda_codes4<FP8>(v + 4, row.inverse));
+    if (!row.in_range)
+        word = make_uint2(0, 0);
     if (n >= DFX_CHUNK && (uintptr_t)dst % sizeof(word) == 0) {
         *(uint2 *)dst = word;
         return;
     }
+    uint8_t codes[DFX_CHUNK];
+    memcpy(codes, &word, sizeof(codes));
 #pragma unroll
     for (int i = 0; i < DFX_CHUNK; i++)
         if (i < n)

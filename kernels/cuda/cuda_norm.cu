@@ -1,21 +1,29 @@
 /* LayerNorm and RMSNorm: a row is a block's; GroupNorm: see below.
  *
  *     LAYERNORM  y[t,d] = (x[t,d] - mean_t) * rstd_t * mul[d] + add[d]     mul = w or 1 + scale, add = b or shift
+ *     RMSNORM    y[t,d] = x[t,d] * rstd_t * mul[d]                         mul = w
  *                or the codes of that row (cuda_codes.cuh), from the values before they are rounded
- *     RMSNORM    the same with mean_t = 0 and add = 0
  *     GROUPNORM  y[p,c] = act((x[p,c] - mean_g) * rstd_g * w[c] + b[c]); GROUPNORM_STATS its coefficients alone
  *
- * x y [T,D] BF16, may be one; D <= 16384.   Bound: memory, 4*T*D bytes; GroupNorm 6*T*D, since no chip holds a picture
- * between its statistics and their use, and those alone 2*T*D.
+ * x y [T,D] BF16, may be one; D <= 16384.   Bound: memory, 4*T*D bytes, 3*T*D to codes; GroupNorm 6*T*D, since no chip holds
+ * a picture between its statistics and their use, and those alone 2*T*D.
  *
- * The row stays in registers between mean, variance (of the differences: one pass over squares cancels when the mean is
- * large) and output. Sums join in fixed order, so results are the same bits every time. */
+ * The row stays in registers between statistics and output. Each warp finds the mean of its own values, then the squares of
+ * their differences from it (one pass over squares cancels when the mean is large); the block joins the warps' pairs (Chan et
+ * al. 1979), so it meets once for the statistics and once for the greatest magnitude. Sums join in fixed order, and shapes
+ * alone choose the kernel, so results are the same bits every time.
+ *
+ * What a row takes is latency, of loads and of sums that wait for each other. So x, mul and add are all asked for at the
+ * start, every chunk has a sum of its own, and for the widths of FLUX and T5 the compiler knows the block (WHOLE). */
 #include "kernels/cuda/cuda_codes.cuh"
 
 enum {
     ROW_CHUNKS = 4, /* chunks of a thread: four loads in flight, 32 registers of values */
     ROW_THREADS_MOST = 512,
     ROW_COLS_MOST = ROW_CHUNKS * ROW_THREADS_MOST * DFX_CHUNK,
+    WARP_COLS = DFX_WARP * DFX_CHUNK, /* of one chunk in each lane */
+    WHOLE_WARPS = 4,
+    WHOLE_BLOCKS = 8, /* of a multiprocessor; leaves a thread 64 registers */
 };
 
 typedef struct row_norm {
@@ -30,132 +38,254 @@ typedef struct row_norm {
 
 typedef enum row_result { VALUES, CODES_I8, CODES_FP8 } row_result;
 
-static __device__ int col_of(int chunk) {
-    return (chunk * (int)blockDim.x + (int)threadIdx.x) * DFX_CHUNK;
+/* A row that fills WHOLE_WARPS exactly, 16-byte aligned, with mul and add of BF16: 3072 values, or 4096 for RMSNORM. */
+template <bool CENTERED, bool WHOLE> struct row_shape {
+    static const int chunks = WHOLE && CENTERED ? 3 : ROW_CHUNKS;
+    static const int cols = WHOLE_WARPS * chunks * WARP_COLS; /* where WHOLE */
+
+    static __device__ int n_warps() { return WHOLE ? WHOLE_WARPS : (int)blockDim.x / DFX_WARP; }
+
+    static __device__ int col_of(int chunk) {
+        return chunk * n_warps() * WARP_COLS + (int)threadIdx.x * DFX_CHUNK;
+    }
+
+    /* Columns from the chunk's first to the end of the row. */
+    static __device__ int left_of(int chunk, int n_cols) {
+        return WHOLE ? DFX_CHUNK : n_cols - col_of(chunk);
+    }
+
+    /* Columns that a warp has. */
+    static __device__ int width_of(int warp, int n_cols) {
+        if (WHOLE)
+            return chunks * WARP_COLS;
+        int width = 0;
+        for (int c = 0; c < chunks; c++)
+            width += min(max(n_cols - (c * n_warps() + warp) * WARP_COLS, 0), WARP_COLS);
+        return width;
+    }
+};
+
+static __device__ float warp_sum(float value) {
+#pragma unroll
+    for (int step = DFX_WARP / 2; step > 0; step /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, step);
+    return value;
 }
 
-static __device__ float mean_of_row(const float v[ROW_CHUNKS][DFX_CHUNK], int n_cols,
-                                    float *scratch) {
-    float sum = 0.0f;
+/* The sum of f(value) over what a thread has: a chain of additions for each chunk, n of whose values count. */
+template <typename S, typename F>
+static __device__ float sum_of(const float v[S::chunks][DFX_CHUNK], int n_cols, F f) {
+    float total = 0.0f;
 #pragma unroll
-    for (int c = 0; c < ROW_CHUNKS; c++)
+    for (int c = 0; c < S::chunks; c++) {
+        float sum = 0.0f;
 #pragma unroll
         for (int i = 0; i < DFX_CHUNK; i++)
-            sum += v[c][i];
-    return dfx_cuda_block_sum(sum, scratch) / (float)n_cols;
+            sum = i < S::left_of(c, n_cols) ? f(sum, v[c][i]) : sum;
+        total += sum;
+    }
+    return total;
 }
 
-static __device__ float mean_square(const float v[ROW_CHUNKS][DFX_CHUNK], float mean, int n_cols,
-                                    float *scratch) {
-    float sum = 0.0f;
+/* Of a row: mean, and the mean of the squares of what is left without it. */
+typedef struct moments {
+    float mean, square;
+} moments;
+
+/* parts: for each warp its mean and its sum of squared differences. */
+template <typename S>
+static __device__ moments join_warps(const moments *parts, int n_cols, bool centered) {
+    moments row = {};
+    if (centered) {
 #pragma unroll
-    for (int c = 0; c < ROW_CHUNKS; c++)
+        for (int warp = 0; warp < S::n_warps(); warp++)
+            row.mean += parts[warp].mean * (float)S::width_of(warp, n_cols);
+        row.mean *= 1.0f / (float)n_cols;
+    }
 #pragma unroll
-        for (int i = 0; i < DFX_CHUNK; i++)
-            sum += i < n_cols - col_of(c) ? (v[c][i] - mean) * (v[c][i] - mean) : 0.0f;
-    return dfx_cuda_block_sum(sum, scratch) / (float)n_cols;
+    for (int warp = 0; warp < S::n_warps(); warp++) {
+        float off = parts[warp].mean - row.mean;
+        row.square += parts[warp].square;
+        if (centered)
+            row.square += off * off * (float)S::width_of(warp, n_cols);
+    }
+    row.square *= 1.0f / (float)n_cols;
+    return row;
 }
 
-template <bool FP8>
-static __device__ void store_codes_of_row(const row_norm &p, int64_t row,
-                                          const float v[ROW_CHUNKS][DFX_CHUNK], uint32_t *scratch) {
-    uint32_t greatest = 0;
-#pragma unroll
-    for (int c = 0; c < ROW_CHUNKS; c++)
+template <typename S, bool CENTERED>
+static __device__ moments moments_of_row(const float v[S::chunks][DFX_CHUNK], int n_cols,
+                                         moments *parts) {
+    int warp = (int)threadIdx.x / DFX_WARP, width = S::width_of(warp, n_cols);
+    moments part = {};
+    if (CENTERED) {
+        float sum = sum_of<S>(v, n_cols, [](float sum, float value) { return sum + value; });
+        part.mean = width ? warp_sum(sum) * (1.0f / (float)width) : 0.0f;
+    }
+    float squares = sum_of<S>(v, n_cols, [=](float sum, float value) {
+        float off = value - part.mean;
+        return sum + off * off;
+    });
+    part.square = warp_sum(squares);
+    if (threadIdx.x % DFX_WARP == 0)
+        parts[warp] = part;
+    __syncthreads();
+    return join_warps<S>(parts, n_cols, CENTERED);
+}
+
+/* A chunk of mul or add as it lies in memory, where it is BF16; 0 elsewhere. */
+template <bool WHOLE>
+static __device__ uint4 fetch_weights(const dfx_cuda_weights &m, int col, int n) {
+    if (!WHOLE && (!m.ptr || m.dtype != DFX_DTYPE_BF16))
+        return make_uint4(0, 0, 0, 0);
+    return dfx_cuda_fetch8((const __nv_bfloat16 *)m.ptr + col, n, m.aligned);
+}
+
+static __device__ void unpack_weights(float v[DFX_CHUNK], const dfx_cuda_weights &m, uint4 word,
+                                      int col, int n) {
+    if (m.ptr && m.dtype != DFX_DTYPE_BF16) {
+        dfx_cuda_load8(v, m, 0, col, n);
+        return;
+    }
+    dfx_cuda_unpack8(v, word);
+    if (m.base != 0.0f)
 #pragma unroll
         for (int i = 0; i < DFX_CHUNK; i++)
-            if (i < p.n_cols - col_of(c))
-                greatest = max(greatest, dfx_cuda_magnitude(v[c][i]));
-    dfx_cuda_row_codes codes = dfx_cuda_row_codes_of<FP8>(greatest, scratch);
+            v[i] += m.base;
+}
+
+/* The same, with what WHOLE promises in a form that the compiler sees. */
+template <bool WHOLE> static __device__ row_norm promised(row_norm p, int n_cols) {
+    if (WHOLE) {
+        p.n_cols = n_cols;
+        p.x.aligned = p.y.aligned = p.mul.aligned = p.add.aligned = true;
+        p.mul.dtype = p.add.dtype = DFX_DTYPE_BF16;
+        p.add.base = 0.0f;
+    }
+    return p;
+}
+
+template <typename S, bool FP8>
+static __device__ void store_codes_of_row(const row_norm &p, int64_t row, float most,
+                                          const float v[S::chunks][DFX_CHUNK], uint32_t *scratch) {
+    dfx_cuda_row_codes codes = dfx_cuda_row_codes_of<FP8>(most, scratch);
     if (threadIdx.x == 0)
         p.scales[row] = codes.scale;
 #pragma unroll
-    for (int c = 0; c < ROW_CHUNKS; c++)
-        if (col_of(c) < p.n_cols)
-            dfx_cuda_store_codes<FP8>(p.codes + row * p.codes_ld + col_of(c), p.n_cols - col_of(c),
-                                      v[c], codes);
+    for (int c = 0; c < S::chunks; c++)
+        if (S::left_of(c, p.n_cols) > 0)
+            dfx_cuda_store_codes<FP8>(p.codes + row * p.codes_ld + S::col_of(c),
+                                      S::left_of(c, p.n_cols), v[c], codes);
 }
 
-/* The 1 of the bounds lets the compiler have the registers that it wants. */
-template <bool CENTERED, row_result RESULT>
-static __global__ void __launch_bounds__(ROW_THREADS_MOST, 1) normalize_rows(row_norm p) {
-    __shared__ float scratch[ROW_THREADS_MOST / DFX_WARP];
-    __shared__ uint32_t greatest[ROW_THREADS_MOST / DFX_WARP];
+template <bool CENTERED, row_result RESULT, bool WHOLE>
+static __global__ void __launch_bounds__(WHOLE ? WHOLE_WARPS *DFX_WARP : ROW_THREADS_MOST,
+                                         WHOLE ? WHOLE_BLOCKS : 1) normalize_rows(row_norm args) {
+    typedef row_shape<CENTERED, WHOLE> S;
+    __shared__ moments parts[ROW_THREADS_MOST / DFX_WARP];
+    __shared__ uint32_t scratch[ROW_THREADS_MOST / DFX_WARP];
+    const row_norm p = promised<WHOLE>(args, S::cols);
     int64_t row = blockIdx.x;
-    uint4 words[ROW_CHUNKS];
-    float v[ROW_CHUNKS][DFX_CHUNK];
+    uint4 words[S::chunks], muls[S::chunks], adds[S::chunks];
+    float v[S::chunks][DFX_CHUNK], most = 0.0f;
 #pragma unroll
-    for (int c = 0; c < ROW_CHUNKS; c++)
-        words[c] = dfx_cuda_fetch8(p.x, row, col_of(c), p.n_cols - col_of(c));
+    for (int c = 0; c < S::chunks; c++)
+        words[c] = dfx_cuda_fetch8(p.x, row, S::col_of(c), S::left_of(c, p.n_cols));
 #pragma unroll
-    for (int c = 0; c < ROW_CHUNKS; c++)
+    for (int c = 0; c < S::chunks; c++) {
+        muls[c] = fetch_weights<WHOLE>(p.mul, S::col_of(c), S::left_of(c, p.n_cols));
+        if (CENTERED)
+            adds[c] = fetch_weights<WHOLE>(p.add, S::col_of(c), S::left_of(c, p.n_cols));
+    }
+#pragma unroll
+    for (int c = 0; c < S::chunks; c++)
         dfx_cuda_unpack8(v[c], words[c]);
-    float mean = CENTERED ? mean_of_row(v, p.n_cols, scratch) : 0.0f;
-    float rstd = rsqrtf(mean_square(v, mean, p.n_cols, scratch) + p.eps);
+    moments stats = moments_of_row<S, CENTERED>(v, p.n_cols, parts);
+    float rstd = rsqrtf(stats.square + p.eps), offset = -stats.mean * rstd;
 #pragma unroll
-    for (int c = 0; c < ROW_CHUNKS; c++) {
-        int n = p.n_cols - col_of(c);
+    for (int c = 0; c < S::chunks; c++) {
+        int n = S::left_of(c, p.n_cols);
         if (n <= 0)
             break;
-        float mul[DFX_CHUNK], add[DFX_CHUNK];
-        dfx_cuda_load8(mul, p.mul, 0, col_of(c), n);
-        dfx_cuda_load8(add, p.add, 0, col_of(c), n);
+        float mul[DFX_CHUNK], add[DFX_CHUNK], greatest = 0.0f;
+        unpack_weights(mul, p.mul, muls[c], S::col_of(c), n);
+        if (CENTERED)
+            unpack_weights(add, p.add, adds[c], S::col_of(c), n);
 #pragma unroll
-        for (int i = 0; i < DFX_CHUNK; i++)
-            v[c][i] = (v[c][i] - mean) * rstd * mul[i] + add[i];
+        for (int i = 0; i < DFX_CHUNK; i++) {
+            v[c][i] = CENTERED ? fmaf(fmaf(v[c][i], rstd, offset), mul[i], add[i])
+                               : v[c][i] * rstd * mul[i];
+            if (i < n)
+                greatest = dfx_cuda_greater(greatest, v[c][i]);
+        }
+        most = dfx_cuda_greater(most, greatest);
         if (RESULT == VALUES)
-            dfx_cuda_store8(p.y, row, col_of(c), n, v[c]);
+            dfx_cuda_store8(p.y, row, S::col_of(c), n, v[c]);
     }
     if (RESULT != VALUES)
-        store_codes_of_row<RESULT == CODES_FP8>(p, row, v, greatest);
+        store_codes_of_row<S, RESULT == CODES_FP8>(p, row, most, v, scratch);
+}
+
+static bool is_bf16(const dfx_cuda_weights &m) {
+    return m.ptr && m.dtype == DFX_DTYPE_BF16 && m.aligned;
+}
+
+template <bool CENTERED, row_result RESULT>
+static void launch_rows(const dfx_cuda *cuda, const row_norm &p, int64_t n_rows) {
+    bool whole = p.n_cols == row_shape<CENTERED, true>::cols && p.x.aligned &&
+                 (RESULT != VALUES || p.y.aligned) && is_bf16(p.mul) &&
+                 (!CENTERED || is_bf16(p.add));
+    int64_t n_warps = dfx_cuda_ceil_div(p.n_cols, ROW_CHUNKS * WARP_COLS);
+    if (whole)
+        normalize_rows<CENTERED, RESULT, true>
+            <<<(unsigned)n_rows, WHOLE_WARPS * DFX_WARP, 0, cuda->compute>>>(p);
+    else
+        normalize_rows<CENTERED, RESULT, false>
+            <<<(unsigned)n_rows, (unsigned)(n_warps * DFX_WARP), 0, cuda->compute>>>(p);
 }
 
 /* `mul` and `add` are operands or left out. */
-static dfx_status run_rows(const dfx_cuda *cuda, const dfx_op_call *call, const char *op,
-                           bool centered, const dfx_mat *mul, float mul_base, const dfx_mat *add) {
+template <bool CENTERED>
+static dfx_status run_rows(const dfx_cuda *cuda, const dfx_op_call *call, const dfx_mat *mul,
+                           float mul_base, const dfx_mat *add) {
     const dfx_mat *y = &call->m[0];
+    const char *op = dfx_op_info_of(call->kind)->name;
     if (y->cols > ROW_COLS_MOST)
         return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
                         "cuda: op %s wants rows of at most %d values, found %lld", op,
                         ROW_COLS_MOST, (long long)y->cols);
     row_norm p = {};
-    if (dfx_op_is_codes(call, 0)) {
-        p.codes = (uint8_t *)y->ptr;
-        p.codes_ld = y->ld;
-        p.scales = (float *)call->m[DFX_NORM_Y_SCALE].ptr;
-    } else {
-        p.y = dfx_cuda_view_of(y);
-    }
     p.x = dfx_cuda_view_of(&call->m[DFX_NORM_X]);
     DFX_TRY(dfx_cuda_weights_of(cuda, op, mul, mul_base, &p.mul));
     DFX_TRY(dfx_cuda_weights_of(cuda, op, add, 0.0f, &p.add));
     p.n_cols = (int)y->cols;
     p.eps = call->p.eps;
-    int64_t n_threads = dfx_cuda_ceil_div(y->cols, ROW_CHUNKS * DFX_CHUNK);
-    unsigned block = (unsigned)(dfx_cuda_ceil_div(n_threads, DFX_WARP) * DFX_WARP);
-    if (p.codes && y->dtype == DFX_DTYPE_I8)
-        normalize_rows<true, CODES_I8><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
-    else if (p.codes)
-        normalize_rows<true, CODES_FP8><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
-    else if (centered)
-        normalize_rows<true, VALUES><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
+    if (!dfx_op_is_codes(call, 0)) {
+        p.y = dfx_cuda_view_of(y);
+        launch_rows<CENTERED, VALUES>(cuda, p, y->rows);
+        return dfx_cuda_check(cuda, cudaGetLastError(), op);
+    }
+    p.codes = (uint8_t *)y->ptr;
+    p.codes_ld = y->ld;
+    p.scales = (float *)call->m[dfx_op_y_scale(call->kind)].ptr;
+    if (y->dtype == DFX_DTYPE_I8)
+        launch_rows<CENTERED, CODES_I8>(cuda, p, y->rows);
     else
-        normalize_rows<false, VALUES><<<(unsigned)y->rows, block, 0, cuda->compute>>>(p);
+        launch_rows<CENTERED, CODES_FP8>(cuda, p, y->rows);
     return dfx_cuda_check(cuda, cudaGetLastError(), op);
 }
 
 extern "C" dfx_status dfx_cuda_layernorm(dfx_cuda *cuda, const dfx_op_call *call) {
     const dfx_mat *m = call->m;
     if (m[DFX_NORM_SCALE].ptr)
-        return run_rows(cuda, call, "layernorm", true, &m[DFX_NORM_SCALE], 1.0f,
-                        &m[DFX_NORM_SHIFT]);
-    return run_rows(cuda, call, "layernorm", true, &m[DFX_NORM_W], m[DFX_NORM_W].ptr ? 0.0f : 1.0f,
-                    &m[DFX_NORM_B]);
+        return run_rows<true>(cuda, call, &m[DFX_NORM_SCALE], 1.0f, &m[DFX_NORM_SHIFT]);
+    return run_rows<true>(cuda, call, &m[DFX_NORM_W], m[DFX_NORM_W].ptr ? 0.0f : 1.0f,
+                          &m[DFX_NORM_B]);
 }
 
 extern "C" dfx_status dfx_cuda_rmsnorm(dfx_cuda *cuda, const dfx_op_call *call) {
     dfx_mat none = {};
-    return run_rows(cuda, call, "rmsnorm", false, &call->m[DFX_NORM_W], 0.0f, &none);
+    return run_rows<false>(cuda, call, &call->m[DFX_NORM_W], 0.0f, &none);
 }
 
 /* ---- GroupNorm ----

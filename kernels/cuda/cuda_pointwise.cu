@@ -1,7 +1,7 @@
 /* Ops that treat every value alike, and the sinusoid of times and guidance.
  *
  *     ACT       y = act(x)             4*T*D bytes
- *     ACT_MUL   y = act(a) * b         6*T*D
+ *     ACT_MUL   y = act(a) * b         6*T*D; to codes: cuda_quant.cu
  *     ADD       y = a + b              6*T*D; 4*T*D where b is one row
  *     AXPY      y = x + s * d          6*T*D; s is read on the device, so that a captured run may be given another one
  *     SINUSOID  y[n] = [cos(a f_0..), sin(a f_0..)], a = 1000 t[n], f_i = exp(-ln(10000) i / (D/2))
@@ -67,7 +67,8 @@ extern "C" dfx_status dfx_cuda_act(dfx_cuda *cuda, const dfx_op_call *call) {
 }
 
 extern "C" dfx_status dfx_cuda_act_mul(dfx_cuda *cuda, const dfx_op_call *call) {
-    return run<DFX_OP_ACT_MUL>(cuda, call);
+    return dfx_op_is_codes(call, 0) ? dfx_cuda_act_mul_codes(cuda, call)
+                                    : run<DFX_OP_ACT_MUL>(cuda, call);
 }
 
 extern "C" dfx_status dfx_cuda_add(dfx_cuda *cuda, const dfx_op_call *call) {

@@ -1,7 +1,7 @@
 /* Fuse: ops that one kernel does better than two. Meaning does not change; bits may, where a value is no longer rounded to the
  * activation type between the two.
  *
- *   LAYERNORM, whose result only QUANTIZE reads   LAYERNORM that makes codes */
+ *   LAYERNORM, RMSNORM or ACT_MUL, whose result only QUANTIZE reads   the same op, making codes */
 #ifndef DFX_OFFLOAD_FUSE_H
 #define DFX_OFFLOAD_FUSE_H
 

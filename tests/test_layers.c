@@ -204,32 +204,57 @@ static void linear_shares_codes_of_one_x_until_it_is_written(void **state) {
     dfx_tensors_close(set);
 }
 
-/* LN(x) -> fc [-> and into y]: the norm makes the codes, unless somebody else wants its values. */
-static void norm_of_quantized_product_makes_its_codes(void **state) {
-    tmpdir *dir = *state;
-    dfx_tensors *set = open_packed(dir, "I8", 1, "F32", N);
-    for (int is_read = 0; is_read < 2; is_read++) {
-        dfx_builder b;
-        dfx_program p;
-        dfx_build_env env = env_of(dir, set, false);
-        dfx_builder_init(&b, "test", "folder", &env);
-        dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
-        dfx_ref mod = dfx_extern_buf(&b, "mod", 1, K, DFX_DTYPE_F32);
-        dfx_builder_page(&b, "block");
-        dfx_ref norm = dfx_temp(&b, 3, K);
-        dfx_modulated_norm(&b, norm, x, mod, mod, 1e-6f, "norm");
-        dfx_linear(&b, &(dfx_linear_spec){.x = norm, .name = "fc", .n = N});
-        dfx_linear(&b, &(dfx_linear_spec){.x = norm, .name = "fc", .n = N});
-        if (is_read)
-            dfx_add_to(&b, x, norm, "values");
-        assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
-        assert_int_equal(p.n_ops, is_read ? 5 : 3);
-        assert_int_equal(p.ops[0].kind, DFX_OP_LAYERNORM);
-        assert_int_equal(p.ops[0].r[DFX_NORM_Y_SCALE].buf != 0, !is_read);
-        assert_int_equal(p.ops[1].kind, is_read ? DFX_OP_QUANTIZE : DFX_OP_LINEAR);
-        assert_int_equal(p.regions[0].end_op, p.n_ops);
-        dfx_program_fini(&p);
+/* x through an op of this kind into `y`, which for the gate is one of its operands. */
+static void emit_maker(dfx_builder *b, dfx_op_kind kind, dfx_ref y, dfx_ref x, dfx_ref row) {
+    switch (kind) {
+    case DFX_OP_LAYERNORM:
+        dfx_modulated_norm(b, y, x, row, row, 1e-6f, "norm");
+        break;
+    case DFX_OP_RMSNORM:
+        dfx_emit(b, kind, "norm", (dfx_ref[DFX_OP_SLOTS]){y, x, row},
+                 &(dfx_op_params){.eps = 1e-6f});
+        break;
+    default: /* ACT_MUL */
+        dfx_emit(b, DFX_OP_ADD, "up", (dfx_ref[DFX_OP_SLOTS]){y, x, row}, NULL);
+        dfx_emit(b, kind, "gated", (dfx_ref[DFX_OP_SLOTS]){y, y, x},
+                 &(dfx_op_params){.act = DFX_ACT_SILU});
     }
+}
+
+/* op(x) -> fc [-> and into x]: the op makes the codes, unless somebody else wants its values. */
+static void check_maker_of_codes(tmpdir *dir, const dfx_tensors *set, dfx_op_kind kind,
+                                 bool is_read) {
+    dfx_builder b;
+    dfx_program p;
+    dfx_build_env env = env_of(dir, set, false);
+    dfx_builder_init(&b, "test", "folder", &env);
+    dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
+    dfx_ref row = dfx_extern_buf(&b, "row", 1, K, DFX_DTYPE_F32);
+    dfx_builder_page(&b, "block");
+    dfx_ref y = dfx_temp(&b, 3, K);
+    emit_maker(&b, kind, y, x, row);
+    dfx_linear(&b, &(dfx_linear_spec){.x = y, .name = "fc", .n = N});
+    dfx_linear(&b, &(dfx_linear_spec){.x = y, .name = "fc", .n = N});
+    if (is_read)
+        dfx_add_to(&b, x, y, "values");
+    assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
+    uint32_t maker = kind == DFX_OP_ACT_MUL;
+    assert_int_equal(p.n_ops, maker + (is_read ? 5 : 3));
+    assert_int_equal(p.ops[maker].kind, kind);
+    assert_int_equal(p.ops[maker].r[dfx_op_y_scale(kind)].buf != 0, !is_read);
+    assert_int_equal(p.ops[maker + 1].kind, is_read ? DFX_OP_QUANTIZE : DFX_OP_LINEAR);
+    assert_int_equal(p.ops[p.n_ops - 1 - is_read].r[DFX_LINEAR_X].buf,
+                     p.ops[maker + is_read].r[0].buf);
+    assert_int_equal(p.regions[0].end_op, p.n_ops);
+    dfx_program_fini(&p);
+}
+
+static void op_before_a_quantized_product_makes_its_codes(void **state) {
+    tmpdir *dir = *state;
+    static const dfx_op_kind kinds[] = {DFX_OP_LAYERNORM, DFX_OP_RMSNORM, DFX_OP_ACT_MUL};
+    dfx_tensors *set = open_packed(dir, "I8", 1, "F32", N);
+    for (size_t i = 0; i < 2 * DFX_COUNT(kinds); i++)
+        check_maker_of_codes(dir, set, kinds[i / 2], i % 2);
     dfx_tensors_close(set);
 }
 
@@ -271,7 +296,7 @@ int main(void) {
         IN_TMPDIR(linear_of_architecture_alone_has_scale_beside_codes),
         IN_TMPDIR(linear_weight_only_is_for_int8),
         IN_TMPDIR(linear_shares_codes_of_one_x_until_it_is_written),
-        IN_TMPDIR(norm_of_quantized_product_makes_its_codes),
+        IN_TMPDIR(op_before_a_quantized_product_makes_its_codes),
         IN_TMPDIR(linear_refuses_files_whose_scales_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

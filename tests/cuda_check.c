@@ -307,6 +307,11 @@ static const struct conv_case {
     {33, 17, 16, 8, 1, 1, 0, 0, 1, R},
     {33, 17, 16, 8, 1, 1, 0, 0, 1, NORM | R},
     {20, 30, 8, 8, 5, 3, 2, 1, 1, 0},
+    {40, 24, 320, 200, 3, 1, 1, 1, 1, NORM | R | IN_PLACE}, /* parts of Hopper's tiles */
+    {65, 41, 72, 160, 3, 1, 1, 1, 2, NORM | R},
+    {70, 33, 512, 256, 1, 1, 0, 0, 1, IN_X},
+    {31, 9, 200, 180, 1, 1, 0, 0, 1, NORM | R},
+    {33, 17, 16, 264, 1, 1, 0, 0, 1, R},
 };
 
 static void conv_operands(pair *p, const struct conv_case *c, int64_t ho, int64_t wo) {

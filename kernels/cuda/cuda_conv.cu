@@ -9,7 +9,8 @@
  * 2. For each strip of output pixels: columns [pixels, k*k*C] (zeros in the padding), the product in f32, then bias and
  *    residual on the way to y, which is rounded once and read (as r) before it is written.
  * A plain 1x1 convolution of aligned rows needs no columns: x is them. A strip has been read when it is written, so y may
- * lie in x then. 3x3 taps on whole chunks of channels are left to cuda_conv_direct.cu, after step 1.
+ * lie in x then. 3x3 taps on whole chunks of channels are left to cuda_conv_direct.cu, after step 1, and on Hopper those and
+ * the plain 1x1 to cuda_conv_sm90.cu.
  *
  * Columns of W and of the strip are padded by zeros to whole chunks of eight, so are the rows of W: C = 3 and N = 3 work,
  * and every address that cuBLASLt sees is aligned.
@@ -28,7 +29,7 @@ typedef struct conv {
     dfx_cuda_view y, x, r;
     dfx_cuda_weights w, b;
     dfx_cuda_conv_norm norm;
-    bool direct;                         /* W anew is all the workspace */
+    bool sm90, direct;                   /* W anew is all the workspace */
     bool in_place;                       /* x is the columns */
     int64_t n_pixels, n_channels, n_out; /* P, C, N */
     int64_t wo;                          /* output pixels a row */
@@ -43,7 +44,7 @@ static int64_t round_up(int64_t value, int64_t step) {
 }
 
 /* Shapes only: operands may have no address yet. */
-static conv conv_of(const dfx_op_call *call) {
+static conv conv_of(const dfx_cuda *cuda, const dfx_op_call *call) {
     const dfx_mat *m = call->m, *x = &m[DFX_CONV_X];
     const dfx_conv_params *p = &call->p.conv;
     conv c = {};
@@ -57,6 +58,7 @@ static conv conv_of(const dfx_op_call *call) {
     c.n_rows = round_up(c.n_out, DFX_CHUNK);
     c.in_place = p->k == 1 && p->stride == 1 && p->upsample == 1 && x->cols % DFX_CHUNK == 0 &&
                  x->ld % DFX_CHUNK == 0 && !m[DFX_CONV_NORM].rows;
+    c.sm90 = dfx_cuda_conv_sm90_fits(cuda, call);
     c.direct = dfx_cuda_conv_is_direct(call);
     int64_t column_bytes = c.in_place ? 0 : c.n_cols * (int64_t)sizeof(__nv_bfloat16);
     int64_t sum_bytes = c.n_rows * (int64_t)sizeof(float);
@@ -67,27 +69,30 @@ static conv conv_of(const dfx_op_call *call) {
     c.strip_pixels = round_up(dfx_cuda_ceil_div(c.n_pixels, n_strips), STRIP_PIXELS_STEP);
     c.columns_off = (size_t)round_up(c.n_rows * c.n_cols * (int64_t)sizeof(__nv_bfloat16), 256);
     c.sums_off = c.columns_off + (size_t)(c.strip_pixels * column_bytes);
-    c.bytes = c.direct ? c.columns_off : c.sums_off + (size_t)(c.strip_pixels * sum_bytes);
+    c.bytes =
+        c.sm90 || c.direct ? c.columns_off : c.sums_off + (size_t)(c.strip_pixels * sum_bytes);
     return c;
 }
 
 extern "C" size_t dfx_cuda_conv2d_workspace(const dfx_cuda *cuda, const dfx_op_call *call) {
-    return conv_of(call).bytes;
+    return conv_of(cuda, call).bytes;
 }
 
 /* ---- weights ---- */
 
-/* W anew, a value a thread: row blockIdx.y, columns from (C, ky, kx) to (ky, kx, C). A few megabytes, which L2 holds. */
+/* W anew, a channel of a row n a thread: columns from (C, ky, kx) to (ky, kx, C). A few megabytes, which L2 holds; the taps of
+ * a channel are adjacent, so that L1 has all but the first. */
 static __global__ void __launch_bounds__(DFX_CUDA_THREADS)
     lay_out_weights(conv c, __nv_bfloat16 *dst) {
-    int64_t n = blockIdx.y, col = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (col >= c.n_cols)
-        return;
-    int64_t tap = col / c.n_channels, channel = col % c.n_channels;
-    float value = 0.0f;
-    if (n < c.n_out && tap < c.n_taps)
-        value = dfx_cuda_weight(c.w, n, channel * c.n_taps + tap);
-    dst[n * c.n_cols + col] = __float2bfloat16_rn(value);
+    int64_t n = blockIdx.y, channel = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    dst += n * c.n_cols;
+    if (channel < c.n_channels)
+        for (int64_t tap = 0; tap < c.n_taps; tap++)
+            dst[tap * c.n_channels + channel] = __float2bfloat16_rn(
+                n < c.n_out ? dfx_cuda_weight(c.w, n, channel * c.n_taps + tap) : 0.0f);
+    int64_t padding = c.n_taps * c.n_channels + threadIdx.x;
+    if (blockIdx.x == 0 && padding < c.n_cols)
+        dst[padding] = __float2bfloat16_rn(0.0f);
 }
 
 /* ---- columns ---- */
@@ -221,7 +226,7 @@ static dfx_status check_size(const dfx_cuda *cuda, const dfx_op_call *call, cons
 
 extern "C" dfx_status dfx_cuda_conv2d(dfx_cuda *cuda, const dfx_op_call *call) {
     const dfx_mat *m = call->m;
-    conv c = conv_of(call);
+    conv c = conv_of(cuda, call);
     DFX_TRY(check_size(cuda, call, c));
     c.y = dfx_cuda_view_of(&m[0]);
     c.x = dfx_cuda_view_of(&m[DFX_CONV_X]);
@@ -229,10 +234,12 @@ extern "C" dfx_status dfx_cuda_conv2d(dfx_cuda *cuda, const dfx_op_call *call) {
     c.norm = dfx_cuda_conv_norm_of(call);
     DFX_TRY(dfx_cuda_weights_of(cuda, "conv2d", &m[DFX_CONV_W], 0.0f, &c.w));
     DFX_TRY(dfx_cuda_weights_of(cuda, "conv2d", &m[DFX_CONV_B], 0.0f, &c.b));
-    dim3 blocks((unsigned)dfx_cuda_ceil_div(c.n_cols, DFX_CUDA_THREADS), (unsigned)c.n_rows);
+    dim3 blocks((unsigned)dfx_cuda_ceil_div(c.n_channels, DFX_CUDA_THREADS), (unsigned)c.n_rows);
     lay_out_weights<<<blocks, DFX_CUDA_THREADS, 0, cuda->compute>>>(
         c, (__nv_bfloat16 *)cuda->workspace);
     DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "conv2d, weights"));
+    if (c.sm90)
+        return dfx_cuda_conv_sm90(cuda, call, cuda->workspace, c.n_cols);
     if (c.direct)
         return dfx_cuda_conv_direct(cuda, call, cuda->workspace, c.n_cols);
     for (int64_t pixel0 = 0; pixel0 < c.n_pixels; pixel0 += c.strip_pixels)

@@ -57,6 +57,11 @@ static __device__ inline void dfx_tma_load(uint32_t dst, const CUtensorMap *map,
                  : "memory");
 }
 
+/* Ordinary writes to shared memory before this are seen by TMA and wgmma, once a barrier tells of them. */
+static __device__ inline void dfx_shared_publish() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 /* ---- Barriers of some warps of a block; 0 is that of __syncthreads(). */
 
 static __device__ inline void dfx_named_sync(int id, int threads) {
@@ -105,6 +110,12 @@ template <int N> static __device__ inline void dfx_hold(float (&d)[N]) {
 static __device__ inline uint64_t dfx_wgmma_tile(uint32_t address, uint32_t columns_bytes) {
     return (uint64_t)(address >> 4) | (uint64_t)(columns_bytes >> 4) << 16 |
            (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+/* The same, not transposed, of rows of which 8 are `eight_rows_bytes` from the next 8: part of a larger tile. The swizzle
+ * goes by the address, so it may begin at any row. */
+static __device__ inline uint64_t dfx_wgmma_part(uint32_t address, uint32_t eight_rows_bytes) {
+    return (uint64_t)(address >> 4) | (uint64_t)(eight_rows_bytes >> 4) << 32 | (uint64_t)1 << 62;
 }
 
 /* The tile that begins `bytes` later. */
@@ -156,6 +167,30 @@ static __device__ inline void dfx_wgmma_64x128(float (&d)[64], uint32_t a0, uint
                  "}\n"
                  : DFX_THIRTY_TWO(d, 0), DFX_THIRTY_TWO(d, 32)
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}
+
+/* d [64, 128] = a b^T (+ d if `add`), and the same of 32 columns. */
+static __device__ inline void dfx_wgmma_rows(float (&d)[64], uint64_t a, uint64_t b, bool add) {
+    asm volatile("{\n"
+                 ".reg .pred add;\n"
+                 "setp.ne.b32 add, %66, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " DFX_NAMES_64
+                 ", %64, %65, add, 1, 1, 0, 0;\n"
+                 "}\n"
+                 : DFX_THIRTY_TWO(d, 0), DFX_THIRTY_TWO(d, 32)
+                 : "l"(a), "l"(b), "r"((int)add));
+}
+
+static __device__ inline void dfx_wgmma_rows(float (&d)[16], uint64_t a, uint64_t b, bool add) {
+    asm volatile("{\n"
+                 ".reg .pred add;\n"
+                 "setp.ne.b32 add, %18, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}"
+                 ", %16, %17, add, 1, 1, 0, 0;\n"
+                 "}\n"
+                 : DFX_EIGHT(d, 0), DFX_EIGHT(d, 8)
+                 : "l"(a), "l"(b), "r"((int)add));
 }
 
 #undef DFX_EIGHT

@@ -69,7 +69,7 @@ dfx_status dfx_cuda_gemm(dfx_cuda *cuda, bool w_transposed, int64_t m, int64_t n
                          float alpha, const void *x, int64_t ldx, const void *w, int64_t ldw,
                          void *y, int64_t ldy, bool y_f32);
 
-/* cuda_conv.cu (im2col strips + dfx_cuda_gemm), cuda_conv_direct.cu (3x3 taps from shared memory) */
+/* cuda_conv.cu (im2col strips + dfx_cuda_gemm), cuda_conv_direct.cu and cuda_conv_sm90.cu (3x3 taps from shared memory) */
 size_t dfx_cuda_conv2d_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_conv2d(dfx_cuda *cuda, const dfx_op_call *call);
 

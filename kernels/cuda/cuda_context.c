@@ -7,7 +7,7 @@
 
 /* Left to what comes later: kernels, which are loaded when they first run (some 30 MiB on an H200), and recorded regions
  * (14 MiB for the first, 2 MiB for every hundred of ten ops). And all there is without NVML. */
-static const uint64_t LATER_BYTES = 80 << 20, WITHOUT_NVML_BYTES = 768 << 20;
+static const uint64_t LATER_BYTES = 96 << 20, WITHOUT_NVML_BYTES = 768 << 20;
 
 enum { BUS_ID_BYTES = 32 };
 

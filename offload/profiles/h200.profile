@@ -12,18 +12,15 @@ disk_bytes_per_s = 2.0e9
 disk_latency_s = 200e-6
 disk_queue_depth = 32
 
-# cuBLASLt at 4608 rows, N 3072 to 21504, K 3072 to 15360: bf16 636e12 to 813e12, int8 1164e12 to 1500e12,
-# fp8 998e12 to 1331e12. The middle of each.
-bf16_flops = 720e12
-int8_flops = 1330e12
-fp8_flops = 1160e12
-# FlashAttention-2 on an H100, which computes as fast: 368e12 to 370e12, measured by others. (Kernels written for this
-# chip alone reach 600e12.)
-attention_flops = 369e12
+# `bench machine`: of FLUX blocks at 1024x1024, as whole passes take them, so that this profile gives their times.
+bf16_flops = 694e12
+int8_flops = 1379e12
+fp8_flops = 1071e12
+attention_flops = 679e12
 
-# 4.8e12 stated, 0.85 of it in kernels that only move.
+# 4.8e12 stated, 0.85 of it in kernels that only move; those of a step reach 2992e9.
 memory_bytes_per_s = 4080e9
-launch_s = 2.5e-6
+launch_s = 3.6e-6
 
 # 143771 MiB as the driver reports it; context and libraries take about 0.6 GiB.
 device_bytes = 150754820096

@@ -15,7 +15,6 @@
  *
  * Order of the sums depends on shapes alone: the same bits each run. What lies beyond the operands' rows or columns is not
  * read. Code for other targets than sm_90a is an empty kernel, which fits() finds. */
-#include <cudaTypedefs.h>
 #include <cuda_bf16.h>
 #include <math_constants.h>
 
@@ -24,6 +23,7 @@
 extern "C" {
 #include "core/sink.h"
 #include "kernels/cuda/cuda_internal.h"
+#include "kernels/cuda/cuda_tensor_map.h"
 }
 
 typedef __nv_bfloat16 bf16;
@@ -436,22 +436,10 @@ extern "C" bool dfx_cuda_attention_sm90_fits(const dfx_cuda *cuda, const dfx_op_
            is_in_build();
 }
 
-/* The driver is not among the linked libraries. */
-static dfx_status find_encoder(const dfx_cuda *cuda, PFN_cuTensorMapEncodeTiled_v12000 *out) {
-    void *entry = NULL;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
-                                                         cudaEnableDefault, &found);
-    if (error == cudaSuccess && found != cudaDriverEntryPointSuccess)
-        error = cudaErrorSymbolNotFound;
-    *out = (PFN_cuTensorMapEncodeTiled_v12000)entry;
-    return dfx_cuda_check(cuda, error, "attention: asking the driver for cuTensorMapEncodeTiled");
-}
-
 /* A tensor of half heads: 64 values, rows, halves; so that one copy brings `rows` rows of a head as two tiles. */
 static dfx_status describe(const dfx_cuda *cuda, const dfx_mat *m, int rows, CUtensorMap *out) {
-    PFN_cuTensorMapEncodeTiled_v12000 encode;
-    DFX_TRY(find_encoder(cuda, &encode));
+    dfx_cuda_encode_fn encode;
+    DFX_TRY(dfx_cuda_find_encode(cuda, "attention", &encode));
     cuuint64_t size[3] = {64, (cuuint64_t)m->rows, (cuuint64_t)m->cols / 64};
     cuuint64_t stride_bytes[2] = {(cuuint64_t)m->ld * sizeof(bf16), 64 * sizeof(bf16)};
     cuuint32_t box[3] = {64, (cuuint32_t)rows, E / 64}, step[3] = {1, 1, 1};

@@ -1,29 +1,13 @@
 /* Launching cuda_conv_sm90.cuh: which tile for which call, and the maps of its tensors. */
 #include "kernels/cuda/cuda_conv_sm90.cuh"
+#include "kernels/cuda/cuda_tensor_map.h"
 
-enum { HOPPER = 90, DRIVER_API = 12000 };
+enum { HOPPER = 90 };
 
 static const char what[] = "conv2d, Hopper";
 
-typedef CUresult (*encode_call)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                                const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* The driver's library is not linked, so that programs start without it. */
-static dfx_status find_encode(const dfx_cuda *cuda, encode_call *encode) {
-    void *entry = NULL;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry,
-                                                         DRIVER_API, cudaEnableDefault, &found);
-    if (error == cudaSuccess && found != cudaDriverEntryPointSuccess)
-        error = cudaErrorSymbolNotFound;
-    *encode = (encode_call)entry;
-    return dfx_cuda_check(cuda, error, "conv2d: asking the driver for cuTensorMapEncodeTiled");
-}
-
 /* A tensor [outer, middle, inner] of values `ld` apart in the middle, `ld_outer` outside, taken by boxes of DEPTH inner ones. */
-static dfx_status make_map(const dfx_cuda *cuda, encode_call encode, const void *ptr,
+static dfx_status make_map(const dfx_cuda *cuda, dfx_cuda_encode_fn encode, const void *ptr,
                            const int64_t extents[3], int64_t ld, int64_t ld_outer, int box_middle,
                            int box_outer, CUtensorMap *out) {
     cuuint64_t sizes[] = {(cuuint64_t)extents[2], (cuuint64_t)extents[1], (cuuint64_t)extents[0]};
@@ -45,10 +29,10 @@ template <class S>
 static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call, const void *w, int64_t ldw) {
     const dfx_mat *m = call->m, *x = &m[DFX_CONV_X];
     const dfx_conv_params *p = &call->p.conv;
-    encode_call encode;
+    dfx_cuda_encode_fn encode;
     conv_args a = {};
     const int64_t x_extents[] = {p->h, p->w, x->cols}, w_extents[] = {m[0].cols, S::TAPS, x->cols};
-    DFX_TRY(find_encode(cuda, &encode));
+    DFX_TRY(dfx_cuda_find_encode(cuda, what, &encode));
     DFX_TRY(
         make_map(cuda, encode, x->ptr, x_extents, x->ld, x->ld * p->w, S::ACROSS, S::DOWN, &a.x));
     DFX_TRY(make_map(cuda, encode, w, w_extents, x->cols, ldw, 1, S::N_TILE, &a.w));

@@ -3,30 +3,11 @@
 
 #include "kernels/cuda/cuda_fused.cuh"
 #include "kernels/cuda/cuda_fused.h"
+#include "kernels/cuda/cuda_tensor_map.h"
 
-enum { HOPPER = 90, DRIVER_API = 12000 };
-
-typedef CUresult (*encode_call)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                                const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                                CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+enum { HOPPER = 90 };
 
 static const char what[] = "linear, fused product";
-
-/* The driver's library is not linked, so that programs start without it. */
-static dfx_status find_encode(const dfx_cuda *cuda, encode_call *encode) {
-    void *entry = NULL;
-    cudaDriverEntryPointQueryResult found;
-    DFX_TRY(dfx_cuda_check(cuda,
-                           cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry,
-                                                            DRIVER_API, cudaEnableDefault, &found),
-                           what));
-    *encode = (encode_call)entry;
-    if (!entry)
-        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
-                        "cuda: the driver has no cuTensorMapEncodeTiled; update the driver");
-    return DFX_OK;
-}
 
 /* A matrix whose rows are `ld_bytes` apart, taken by boxes of [box_rows, box_cols]. */
 typedef struct map_of {
@@ -37,7 +18,7 @@ typedef struct map_of {
     CUtensorMapSwizzle swizzle;
 } map_of;
 
-static dfx_status make_map(const dfx_cuda *cuda, encode_call encode, const map_of *m,
+static dfx_status make_map(const dfx_cuda *cuda, dfx_cuda_encode_fn encode, const map_of *m,
                            CUtensorMap *out) {
     cuuint64_t extents[] = {(cuuint64_t)m->cols, (cuuint64_t)m->rows};
     cuuint64_t strides[] = {(cuuint64_t)m->ld_bytes};
@@ -56,8 +37,8 @@ static dfx_status make_map(const dfx_cuda *cuda, encode_call encode, const map_o
 
 static dfx_status make_maps(const dfx_cuda *cuda, const dfx_cuda_fused *p, int tile_rows,
                             int w_rows, fused_args *a) {
-    encode_call encode;
-    DFX_TRY(find_encode(cuda, &encode));
+    dfx_cuda_encode_fn encode;
+    DFX_TRY(dfx_cuda_find_encode(cuda, what, &encode));
     const map_of x = {p->x,    CU_TENSOR_MAP_DATA_TYPE_UINT8, p->m, p->k, p->ldx, tile_rows,
                       FUSED_K, CU_TENSOR_MAP_SWIZZLE_128B};
     const map_of w = {p->w,    CU_TENSOR_MAP_DATA_TYPE_UINT8, p->n, p->k, p->ldw, w_rows,

@@ -1,5 +1,5 @@
 /* Plan: where every byte of weights is at every moment of a picture, and how long it will take. Pure data: made by
- * offload/planner.h without a device, played by offload/pager.h and offload/executor.h.
+ * offload/planner.h without a device, played by offload/page_feed.h and offload/executor.h.
  *
  *   page     all weights of one block, one contiguous piece of the packed model
  *   visit    one use of a page: the ops between two offload points. Visits are numbered over the whole picture, from 0.

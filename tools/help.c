@@ -195,23 +195,28 @@ int dfx_help_inspect(void) {
           "  a safetensors file     tensors, number types, metadata, groups of names, and what "
           "kind of\n"
           "                         checkpoint it is: FLUX transformer, VAE, CLIP, T5, LoRA\n"
-          "\n"
+          "  a LoRA                 its style, ranks and alphas, how many of its modules name a "
+          "layer of\n"
+          "                         FLUX.1-dev (or of -m) and which do not; -v lists the layers\n"
           "  a packed model         pages, number formats, and what was saved; -v lists the pages\n"
           "\n"
-          "Only tables of contents are read, no weights, unless --error asks for it.\n"
+          "Only tables of contents are read, no weights, unless it is a LoRA or --error asks for "
+          "it.\n"
           "\n"
           "Options\n"
           "      --error --source FOLDER\n"
           "                         of a packed model: how far its codes are from the weights that "
           "it\n"
           "                         was packed from, by kind of layer; with -v by page too\n"
+          "  -m, --model PATH       of a LoRA: the model that it is for, a folder or a packed "
+          "model\n"
           "  -v, --verbose          list every tensor\n"
           "      --json             one JSON object on standard output instead of text\n"
           "  -h, --help             this text\n"
           "\n"
           "The exit code is 0 when everything could be read, whether or not dfx-edge can run it, "
           "and that\n"
-          "of the fault when something is broken or missing.\n",
+          "of the fault when something is broken or missing, or when nothing of a LoRA matches.\n",
           stdout);
     exit_codes();
     return finish();

@@ -371,6 +371,64 @@ static void lora_survives_every_failing_allocation(void **state) {
     }
 }
 
+/* A file in all kinds, with bytes of it changed at random: it opens, or it is refused; factors of what opens can be read. Sanitizers
+ * look on. */
+static void lora_damaged_bytes_are_refused_or_read(void **state) {
+    tmpdir *dir = *state;
+    dfx_configs configs = lora_configs();
+    char path[TMPDIR_PATH];
+    size_t bytes, held = dfx_mem_held_bytes(), n_opened = 0;
+    uint32_t random = 1;
+    lora_file f;
+    lora_file_begin(&f);
+    lora_file_pair(&f, "double_blocks.0.img_attn.qkv", 2, 2, A, 6, B);
+    lora_file_add(&f, "proj_out.hada_w1_a", 4, 1, B);
+    lora_file_add(&f, "proj_out.hada_w1_b", 1, 2, A);
+    lora_file_add(&f, "proj_out.hada_w2_a", 4, 1, A);
+    lora_file_add(&f, "proj_out.hada_w2_b", 1, 2, A);
+    lora_file_add(&f, "norm_out.linear.lokr_w1", 2, 1, A);
+    lora_file_add(&f, "norm_out.linear.lokr_w2_a", 2, 1, A);
+    lora_file_add(&f, "norm_out.linear.lokr_w2_b", 1, 2, A);
+    lora_file_add(&f, "norm_out.linear.dora_scale", 4, 1, A);
+    lora_file_scalar(&f, "norm_out.linear.alpha", 1);
+    lora_file_metadata(&f, "lora_adapter_metadata", "{\"transformer.lora_alpha\": 4}");
+    lora_file_write(&f, dir, lora_name);
+    char *good = tmpdir_slurp(dir, lora_name, &bytes), *bad = malloc(bytes);
+    assert_non_null(bad);
+    tmpdir_join(dir, lora_name, path);
+    for (int round = 0; round < 3000; round++) {
+        dfx_lora *lora = NULL;
+        memcpy(bad, good, bytes);
+        for (int i = 0; i <= round % 4; i++) {
+            random = random * 1664525 + 1013904223;
+            size_t at = 8 + (random >> 8) % (bytes - 8);
+            /* digits for digits keep the header readable more often */
+            bool digit = bad[at] >= '0' && bad[at] <= '9' && round % 2;
+            bad[at] = (char)(digit ? '0' + (random >> 3) % 10 : random >> 24);
+        }
+        tmpdir_write(dir, lora_name, bad, bytes);
+        recorder_clear(&dir->log);
+        dfx_status status = dfx_lora_open(path, &configs, &dir->log.sink, &lora);
+        assert_true(status == DFX_OK || status == DFX_E_FORMAT);
+        assert_int_equal(recorder_count(&dir->log, DFX_ERROR), status != DFX_OK);
+        for (size_t i = 0; lora && i < dfx_lora_n_parts(lora); i++) {
+            const dfx_lora_part *p = dfx_lora_part_at(lora, i);
+            float *down = calloc((size_t)(p->rank * p->k), sizeof(float));
+            float *up = calloc((size_t)(p->n * p->rank), sizeof(float));
+            assert_true(down && up);
+            assert_int_equal(dfx_lora_factors(lora, p, &dir->log.sink, down, up), DFX_OK);
+            free(down);
+            free(up);
+        }
+        n_opened += lora != NULL;
+        dfx_lora_close(lora);
+        assert_int_equal(dfx_mem_held_bytes(), held);
+    }
+    assert_in_range(n_opened, 100, 2900); /* both sides were tried */
+    free(good);
+    free(bad);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, tmpdir_setup, tmpdir_teardown)
 
 int main(void) {
@@ -389,6 +447,7 @@ int main(void) {
         TEST(lora_reshape_to_the_same_shape_is_nothing),
         TEST(lora_missing_and_damaged_files_are_told),
         TEST(lora_survives_every_failing_allocation),
+        TEST(lora_damaged_bytes_are_refused_or_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,6 +87,11 @@ void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) {
     va_end(args);
 }
 
+void dfx_builder_keep(dfx_builder *b) {
+    if (!stuck(b))
+        b->program.pages[b->page_idx].keep = true;
+}
+
 bool dfx_builder_has(const dfx_builder *b, const char *name) {
     char full[512];
     if (!b->program.tensors)

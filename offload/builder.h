@@ -50,6 +50,9 @@ void dfx_builder_page(dfx_builder *b, const char *fmt, ...) DFX_PRINTF(2, 3);
 /* The same page, another prefix ("" for none). */
 void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) DFX_PRINTF(2, 3);
 
+/* The page shall always be on the device, once it has come: something uses it that is not in the timetable. */
+void dfx_builder_keep(dfx_builder *b);
+
 /* Is the tensor scope + name in the checkpoint? True when there is none. */
 bool dfx_builder_has(const dfx_builder *b, const char *name);
 

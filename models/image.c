@@ -25,18 +25,21 @@ dfx_status dfx_image_pixels(dfx_image *image, const float *rgb, const dfx_sink *
 /* The line that the common web UIs write and read: prompt, then "Steps: 4, Sampler: Euler, ..." */
 static dfx_status make_parameters(dfx_image *image, const char *prompt, const char *model,
                                   const dfx_sink *sink) {
-    char guidance[48] = "";
+    char guidance[48] = "", reuse[64] = "";
     if (image->guidance > 0)
         snprintf(guidance, sizeof(guidance), "Distilled CFG Scale: %g, ", (double)image->guidance);
+    if (image->reuse > 0)
+        snprintf(reuse, sizeof(reuse), "Reuse: %g, Reused steps: %d, ", (double)image->reuse,
+                 image->n_reused);
     const char *fmt = "%s\nSteps: %d, Sampler: Euler, CFG scale: 1, %sSeed: %" PRIu64
-                      ", Size: %dx%d, Model: %s, T5 tokens: %d, RNG: CPU, Version: dfx-edge %s";
+                      ", Size: %dx%d, Model: %s, T5 tokens: %d, %sRNG: CPU, Version: dfx-edge %s";
     int len = snprintf(NULL, 0, fmt, prompt, image->steps, guidance, image->seed, image->width,
-                       image->height, model, image->text_length, dfx_version());
+                       image->height, model, image->text_length, reuse, dfx_version());
     if (len < 0)
         return dfx_fail(sink, DFX_E_INTERNAL, "the picture's parameters cannot be written as text");
     DFX_TRY(dfx_new_array(sink, (size_t)len + 1, "parameters", &image->parameters));
     snprintf(image->parameters, (size_t)len + 1, fmt, prompt, image->steps, guidance, image->seed,
-             image->width, image->height, model, image->text_length, dfx_version());
+             image->width, image->height, model, image->text_length, reuse, dfx_version());
     return DFX_OK;
 }
 
@@ -57,6 +60,12 @@ static dfx_status make_json(dfx_image *image, const char *prompt, const char *mo
                   json_seed(image->seed), "width", image->width, "height", image->height, "steps",
                   image->steps, "guidance", (double)image->guidance, "text_length",
                   image->text_length, "sampler", "euler", "model", model, "version", dfx_version());
+    if (root && image->reuse > 0 &&
+        (json_object_set_new(root, "reuse", json_real((double)image->reuse)) != 0 ||
+         json_object_set_new(root, "reused_steps", json_integer(image->n_reused)) != 0)) {
+        json_decref(root);
+        root = NULL;
+    }
     char *text = root ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(root);
     if (text)

@@ -75,7 +75,8 @@ void dfx_builder_page(dfx_builder *b, const char *fmt, ...) {
     if (stuck(b))
         return;
     b->page_idx = b->program.n_pages++;
-    b->program.pages[b->page_idx] = (dfx_page){.name = name, .first_weight = b->program.n_weights};
+    b->program.pages[b->page_idx] =
+        (dfx_page){.name = name, .first_weight = b->program.n_weights, .keep = b->keeps_pages};
 }
 
 void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) {
@@ -87,9 +88,8 @@ void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) {
     va_end(args);
 }
 
-void dfx_builder_keep(dfx_builder *b) {
-    if (!stuck(b))
-        b->program.pages[b->page_idx].keep = true;
+void dfx_builder_keep_pages(dfx_builder *b) {
+    b->keeps_pages = true;
 }
 
 bool dfx_builder_has(const dfx_builder *b, const char *name) {

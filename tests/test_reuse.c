@@ -260,6 +260,75 @@ static void reuse_in_lanes_gives_pictures_made_alone(void **state) {
     }
 }
 
+/* ---- a device that tells when its visits were made */
+
+enum { VISITS_MAX = 4096 };
+static struct {
+    dfx_times at[VISITS_MAX];
+    bool is_new[VISITS_MAX]; /* its times have not been taken since */
+    int n_begun, n_taken;
+    bool
+        overtaken; /* a visit was made again before its times were taken, or they were taken twice */
+    double seconds;
+} device;
+
+static dfx_status device_mark_begin(dfx_backend *be, uint32_t visit) {
+    assert_in_range(visit, 0, VISITS_MAX - 1);
+    device.overtaken |= device.is_new[visit];
+    device.at[visit].begin_ns = (int64_t)dfx_clock_ns();
+    device.is_new[visit] = true;
+    device.n_begun++;
+    return DFX_OK;
+}
+
+static dfx_status device_mark(dfx_backend *be, uint32_t visit) {
+    device.at[visit].end_ns = (int64_t)dfx_clock_ns();
+    return DFX_OK;
+}
+
+static dfx_status device_visit_times(dfx_backend *be, uint32_t visit, dfx_times *out) {
+    device.overtaken |= !device.is_new[visit];
+    device.is_new[visit] = false;
+    device.n_taken++;
+    *out = device.at[visit];
+    device.seconds += 1e-9 * (double)(out->end_ns - out->begin_ns);
+    return DFX_OK;
+}
+
+/* Every region that was run is booked once, in reused steps too, though they take the visits of a repetition to come. */
+static void reuse_books_the_time_of_every_step(void **state) {
+    draw_rig *r = *state;
+    draw_open(r, DRAW_SCENES, 0);
+    dfx_backend_vtable vt = *r->model->backend->vt, *usual = (void *)r->model->backend->vt;
+    vt.mark_begin = device_mark_begin;
+    vt.mark = device_mark;
+    vt.visit_times = device_visit_times;
+    r->model->backend->vt = &vt;
+    static const float thresholds[] = {NEVER, SOMETIMES, ALWAYS};
+    int n_regions = 0;
+    for (size_t i = 0; i < DFX_COUNT(thresholds); i++) {
+        memset(&device, 0, sizeof(device));
+        dfx_request request = usual_request(r, 0, thresholds[i]);
+        dfx_image image = draw(r, &request), again = draw(r, &request);
+        const dfx_session *ses = &r->model->session;
+        assert_false(device.overtaken);
+        assert_int_equal(device.n_begun, device.n_taken);
+        assert_true(fabs(image.compute_seconds + again.compute_seconds - device.seconds) < 1e-6);
+        int n_rest = (int)ses->programs[DFX_PROGRAM_REST].n_regions;
+        assert_true(n_rest > 1);
+        if (i == 0)
+            n_regions = device.n_begun;
+        else if (i == 1) /* the first picture of the session has encoded its text */
+            n_regions -= (int)(ses->trace.stages[DFX_PLAN_TEXT].n_regions +
+                               ses->trace.stages[DFX_PLAN_COND].n_regions);
+        if (i > 0)
+            assert_int_equal(device.n_begun, n_regions - 2 * image.n_reused * (n_rest - 1));
+        dfx_image_free(&image);
+        dfx_image_free(&again);
+    }
+    r->model->backend->vt = usual;
+}
+
 /* Cancels when a step is reported. */
 typedef struct stopper {
     int step;
@@ -346,6 +415,7 @@ int main(void) {
         WITH_DRAW_RIG(reuse_plans_pages_that_stay_and_buffers),
         WITH_DRAW_RIG(reuse_at_any_budget_and_offload_gives_same_bytes),
         WITH_DRAW_RIG(reuse_in_lanes_gives_pictures_made_alone),
+        WITH_DRAW_RIG(reuse_books_the_time_of_every_step),
         WITH_DRAW_RIG(reuse_cancelled_at_any_step_leaves_session_usable),
         WITH_DRAW_RIG(reuse_that_is_no_threshold_is_refused),
         WITH_DRAW_RIG(reuse_survives_failing_allocations),

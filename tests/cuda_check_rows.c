@@ -1,6 +1,8 @@
 /* See cuda_check_rows.h. Each of these ops computes in F32 and rounds once. */
 #include "tests/cuda_check_rows.h"
 
+#include <math.h>
+
 enum { NOTHING, IN_PLACE };
 
 /* ---- Norms */

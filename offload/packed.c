@@ -38,13 +38,17 @@ struct dfx_packed {
 
 static dfx_status open_packed(dfx_packed *packed, const dfx_sink *sink);
 
-bool dfx_packed_is(const char *path) {
+dfx_status dfx_packed_ask(const char *path, const dfx_sink *sink, bool *is) {
     dfx_tensors *set;
-    if (dfx_tensors_open_file(path, NULL, &set) != DFX_OK)
-        return false;
-    bool is = dfx_tensors_metadata(set, DFX_PACKED_KEY_VERSION) != NULL;
+    DFX_TRY(dfx_tensors_open_file(path, sink, &set));
+    *is = dfx_tensors_metadata(set, DFX_PACKED_KEY_VERSION) != NULL;
     dfx_tensors_close(set);
-    return is;
+    return DFX_OK;
+}
+
+bool dfx_packed_is(const char *path) {
+    bool is = false;
+    return dfx_packed_ask(path, NULL, &is) == DFX_OK && is;
 }
 
 dfx_status dfx_packed_open(const char *path, const dfx_sink *sink, dfx_packed **out) {

@@ -30,6 +30,10 @@ enum {
 
 enum {
     OPT_MODEL,
+    OPT_VAE,
+    OPT_CLIP_L,
+    OPT_T5,
+    OPT_TOKENIZER,
     OPT_OUTPUT,
     OPT_PROMPT,
     OPT_PROMPT_FILE,
@@ -65,7 +69,11 @@ enum {
 };
 
 static const dfx_args_option options[N_OPTIONS] = {
-    [OPT_MODEL] = {"model", 'm', "a folder"},
+    [OPT_MODEL] = {"model", 'm', "a folder or file"},
+    [OPT_VAE] = {"vae", 0, "a file"},
+    [OPT_CLIP_L] = {"clip-l", 0, "a file"},
+    [OPT_T5] = {"t5", 0, "a file"},
+    [OPT_TOKENIZER] = {"tokenizer", 0, "a folder"},
     [OPT_OUTPUT] = {"output", 'o', "a file name"},
     [OPT_PROMPT] = {"prompt", 'p', "the text"},
     [OPT_PROMPT_FILE] = {"prompt-file", 0, "a file name"},
@@ -265,6 +273,10 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
     settings->open.profile = args->value[OPT_PROFILE];
     settings->open.trace_path = args->value[OPT_TRACE];
     settings->open.model_path = args->value[OPT_MODEL];
+    settings->open.vae_path = args->value[OPT_VAE];
+    settings->open.clip_path = args->value[OPT_CLIP_L];
+    settings->open.t5_path = args->value[OPT_T5];
+    settings->open.tokenizer_path = args->value[OPT_TOKENIZER];
     if (!dfx_args_given(args, OPT_MODEL)) {
         status = dfx_bundled_find(console, settings->model_path);
         settings->open.model_path = settings->model_path;

@@ -125,8 +125,10 @@ static void add_words(char *text, size_t bytes, const char *before, const char *
 
 /* What nobody was named for is in the model's file. */
 static dfx_status assign_rest(dfx_checkpoint *c, dfx_source *model) {
-    static const char *const hints[DFX_N_COMPONENTS] = {
-        [DFX_CLIP] = "--clip-l FILE", [DFX_T5] = "--t5 FILE", [DFX_VAE] = "--vae FILE"};
+    static const char *const hints[DFX_N_COMPONENTS] = {[DFX_CLIP] = "--clip-l FILE",
+                                                        [DFX_T5] = "--t5 FILE",
+                                                        [DFX_TRANSFORMER] = "-m FILE",
+                                                        [DFX_VAE] = "--vae FILE"};
     char missing[128] = "", options[128] = "";
     for (int i = 0; i < DFX_N_COMPONENTS; i++) {
         if (c->parts[i].source)

@@ -96,7 +96,7 @@ static dfx_status add_source(dfx_checkpoint *c, const char *path, dfx_source **o
 }
 
 dfx_status dfx_source_open_file(dfx_checkpoint *c, const char *path, dfx_source **out) {
-    dfx_source *s;
+    dfx_source *s = NULL;
     DFX_TRY(add_source(c, path, &s));
     DFX_TRY(dfx_tensors_open_file(path, c->sink, &s->set));
     size_t n = dfx_tensors_count(s->set);
@@ -124,7 +124,7 @@ static const char *stem_of(const char *dir, dfx_component component) {
 
 dfx_status dfx_source_open_folder(dfx_checkpoint *c, const char *dir, dfx_component component,
                                   dfx_source **out) {
-    dfx_source *s;
+    dfx_source *s = NULL;
     DFX_TRY(add_source(c, dir, &s));
     s->is_folder = true;
     DFX_TRY(dfx_tensors_open_dir(dir, stem_of(dir, component), c->sink, &s->set));

@@ -13,14 +13,9 @@
 #include "core/arena.h"
 #include "core/json.h"
 #include "models/checkpoint.h"
+#include "models/checkpoint_names.h"
 
-enum { DFX_PREFIX_BYTES = 128, DFX_LAYER_BYTES = 512 };
-
-typedef enum dfx_names {
-    DFX_NAMES_DIFFUSERS, /* and transformers' */
-    DFX_NAMES_ORIGINAL,  /* BFL's, and those of LDM's VAE */
-    DFX_NAMES_LLAMA      /* llama.cpp's, of T5 */
-} dfx_names;
+enum { DFX_PREFIX_BYTES = 128 };
 
 /* A component in a file. */
 typedef struct dfx_found {
@@ -136,22 +131,6 @@ const char *dfx_kind_storage(const dfx_tensors *set, const char **example);
 /* A GGUF's general.architecture against the component. Errors: DFX_E_FORMAT. */
 dfx_status dfx_kind_check_architecture(const dfx_source *source, dfx_component component,
                                        const dfx_sink *sink);
-
-/* ---- checkpoint_names.c ---- */
-
-enum { DFX_SPLIT_MAX = 4 };
-
-/* What a layer (a tensor's name without ".weight", ".bias" or ".scale") is called by diffusers. */
-typedef struct dfx_renamed {
-    int n; /* 0: no such layer. More than 1: its rows are those of these, one after the other */
-    char to[DFX_SPLIT_MAX][DFX_LAYER_BYTES];
-    bool swap;    /* its two halves trade places */
-    bool is_norm; /* ".scale" becomes ".weight" */
-} dfx_renamed;
-
-/* n_levels: of a VAE. */
-void dfx_names_map(dfx_component component, dfx_names names, const char *layer, int n_levels,
-                   dfx_renamed *out);
 
 /* ---- checkpoint_storage.c, checkpoint_decode.c ---- */
 

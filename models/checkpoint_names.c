@@ -1,7 +1,7 @@
 /* Names of others to those of diffusers. Source: diffusers' conversion of single files.
  * In a pattern '#' is a number and '*' is the rest, both taken over in their order; '~' is a number that counts from the other
  * end. A pattern covers the whole layer. The first that fits is taken. */
-#include "models/checkpoint_internal.h"
+#include "models/checkpoint_names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,4 +224,19 @@ void dfx_names_map(dfx_component component, dfx_names names, const char *layer, 
     else if (component == DFX_CLIP && (begins(layer, "embeddings.") || begins(layer, "encoder.") ||
                                        begins(layer, "final_layer_norm")))
         keep_name("text_model.", layer, out);
+}
+
+bool dfx_names_rule(dfx_component component, dfx_names names, size_t idx, int number,
+                    char layer[DFX_LAYER_BYTES], dfx_renamed *out) {
+    bool is_flux_rule = component == DFX_TRANSFORMER && names == DFX_NAMES_ORIGINAL;
+    const rule *rules = is_flux_rule ? FLUX : LLAMA_T5;
+    size_t n = is_flux_rule ? DFX_COUNT(FLUX) : DFX_COUNT(LLAMA_T5);
+    *out = (dfx_renamed){0};
+    if (idx >= n)
+        return false;
+    taken t = {.numbers = {number}, .n_numbers = 1};
+    put(rules[idx].from, "", &t, layer);
+    if (number == 0 || strchr(rules[idx].from, '#'))
+        map_by(&rules[idx], 1, "", layer, 0, out);
+    return true;
 }

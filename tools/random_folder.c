@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/random_header.h"
 #include "tools/random_place.h"
-#include "tools/weights_header.h"
 
 typedef struct folder_run {
     dfx_random_weights *weights;

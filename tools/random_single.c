@@ -10,8 +10,8 @@
 
 #include "core/arena.h"
 #include "models/checkpoint_names.h"
+#include "tools/random_header.h"
 #include "tools/random_place.h"
-#include "tools/weights_header.h"
 
 enum { Q8_BLOCK = 32, Q8_BLOCK_BYTES = 34, BLOCKS_MAX = 4096, CHUNK = 4096 };
 

@@ -1,4 +1,4 @@
-#include "tools/weights_header.h"
+#include "tools/random_header.h"
 
 #include <jansson.h>
 #include <stdlib.h>

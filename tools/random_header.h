@@ -1,6 +1,6 @@
 /* Headers of weight files that are written tensor after tensor, in the order given: their offsets follow from their sizes. */
-#ifndef DFX_TOOLS_WEIGHTS_HEADER_H
-#define DFX_TOOLS_WEIGHTS_HEADER_H
+#ifndef DFX_TOOLS_RANDOM_HEADER_H
+#define DFX_TOOLS_RANDOM_HEADER_H
 
 #include "core/safetensors.h"
 

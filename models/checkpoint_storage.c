@@ -82,8 +82,9 @@ static dfx_status read_hint_tensor(subject *x, const dfx_tensor *t) {
 
 /* Layers are called by their names in the file, or without the prefix, or with one that the tensors no longer have. */
 static json_t *hint_of_file(const subject *x) {
-    const char *bare = x->layer + strlen(x->part->found.prefix);
-    const char *key;
+    const char *prefix = x->part->found.prefix, *key;
+    bool inside = strncmp(x->layer, prefix, strlen(prefix)) == 0;
+    const char *bare = x->layer + (inside ? strlen(prefix) : 0);
     json_t *value, *exact = json_object_get(x->source->layers, x->layer);
     if (exact)
         return exact;

@@ -400,7 +400,7 @@ static dfx_status read_run(const dfx_part *p, const dfx_recipe *r, const dfx_sin
 /* Elements of the recipe, cut where two halves have traded places. */
 static dfx_status read_elements(const dfx_part *p, const dfx_recipe *r, const dfx_sink *sink,
                                 int64_t first, int64_t n, uint8_t *dst) {
-    int64_t rows = r->made.rank > 0 ? r->made.shape[0] : 1;
+    int64_t rows = r->made.rank > 0 && r->made.n_elements > 0 ? r->made.shape[0] : 1;
     int64_t cols = (int64_t)r->made.n_elements / rows, middle = r->half * cols;
     while (n > 0) {
         int64_t take = first < middle && n > middle - first ? middle - first : n;

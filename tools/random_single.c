@@ -296,12 +296,20 @@ static dfx_status write_tokenizers(const dfx_random_files *files, const char *di
     return DFX_OK;
 }
 
-/* What bf16 would take: an upper bound for progress and for the disk. */
-static uint64_t all_bytes(const dfx_random_weights *weights) {
-    uint64_t n = 0;
-    for (int c = 0; c < DFX_N_COMPONENTS; c++)
-        n += dfx_tensors_bytes(weights->sets[c]);
-    return n;
+/* What the files' tensors will take. */
+static dfx_status count_bytes(single_run *run, uint64_t *n_bytes) {
+    dfx_single_format format = run->format;
+    *n_bytes = 0;
+    for (int c = 0; c < DFX_N_COMPONENTS; c++) {
+        bool small = c == DFX_CLIP || c == DFX_VAE;
+        run->format = small && format == DFX_SINGLE_Q8_0 ? DFX_SINGLE_BF16 : format;
+        DFX_TRY(add_component(run, c, ""));
+    }
+    for (size_t i = 0; i < run->n_plates; i++)
+        *n_bytes += run->plates[i].made.bytes;
+    run->n_plates = 0;
+    run->format = format;
+    return DFX_OK;
 }
 
 dfx_status dfx_random_single_write(dfx_random_weights *weights, const dfx_random_files *files,
@@ -311,10 +319,13 @@ dfx_status dfx_random_single_write(dfx_random_weights *weights, const dfx_random
     single_run run = {.weights = weights, .sink = sink, .format = format};
     DFX_TRY(dfx_random_check_empty(dir, sink));
     DFX_TRY(dfx_random_make_folder(dir, "", sink));
-    DFX_TRY(dfx_random_stream_init(&run.stream, options, all_bytes(weights), sink));
     dfx_arena_init(&run.arena, "random model");
-    dfx_status status =
-        layout == DFX_SINGLE_COMFY ? write_together(&run, dir) : write_separate(&run, dir);
+    uint64_t all_bytes;
+    dfx_status status = count_bytes(&run, &all_bytes);
+    if (status == DFX_OK)
+        status = dfx_random_stream_init(&run.stream, options, all_bytes, sink);
+    if (status == DFX_OK)
+        status = layout == DFX_SINGLE_COMFY ? write_together(&run, dir) : write_separate(&run, dir);
     if (status == DFX_OK)
         status = write_tokenizers(files, dir, sink);
     *out_bytes = run.stream.done_bytes;

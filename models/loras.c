@@ -15,7 +15,9 @@ static const struct {
     dfx_component component;
 } PLACES[] = {{DFX_PROGRAM_CLIP, DFX_CLIP},
               {DFX_PROGRAM_COND, DFX_TRANSFORMER},
-              {DFX_PROGRAM_STEP, DFX_TRANSFORMER}};
+              {DFX_PROGRAM_STEP, DFX_TRANSFORMER},
+              {DFX_PROGRAM_REST, DFX_TRANSFORMER},
+              {DFX_PROGRAM_REUSED, DFX_TRANSFORMER}};
 
 /* Zeros where there is no file. */
 static void stamp_of(const char *path, uint64_t stamp[3]) {
@@ -208,6 +210,8 @@ static dfx_status upload_image(dfx_model *m, const unsigned char *image) {
     dfx_session *ses = &m->session;
     for (size_t i = 0; i < DFX_COUNT(PLACES); i++) {
         dfx_program_id id = PLACES[i].program;
+        if (ses->programs[id].adapter_bytes == 0)
+            continue;
         DFX_TRY(m->backend->vt->upload(m->backend, ses->state.adapters[id],
                                        image + image_off(ses, i), ses->programs[id].adapter_bytes));
     }

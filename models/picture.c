@@ -99,8 +99,8 @@ static void *carve(carver *c, int64_t rows, int64_t cols, size_t value_bytes) {
     return at;
 }
 
-size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act_dtype, void *base,
-                         dfx_state *out) {
+size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act_dtype,
+                         const dfx_program programs[DFX_N_PROGRAMS], void *base, dfx_state *out) {
     carver c = {.base = base};
     size_t act = dfx_dtype_bytes(act_dtype);
     int64_t I = dfx_picture_tokens(f, s), L = s->n_text + I, half = f->flux.head_size / 2;
@@ -123,6 +123,9 @@ size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act
         out->v[lane] = carve(&c, I, f->flux.out_channels, act);
     }
     out->rgb = carve(&c, s->width * s->height, 3, act);
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        out->adapters[i] =
+            programs[i].adapter_bytes ? carve(&c, 1, (int64_t)programs[i].adapter_bytes, 1) : NULL;
     for (int lane = 0; s->reuses && lane < s->n_lanes; lane++) {
         out->h[lane] = carve(&c, L, f->flux.width, act);
         out->first[lane] = carve(&c, I, f->flux.width, act);

@@ -71,11 +71,12 @@ typedef struct dfx_state {
     void *rgb;                                 /* [H*W, 3] */
     /* With reuse, what the parts of a step hand on to each other: dfx_flux_part. Of each lane but `minus`. */
     void *h[DFX_LANES_MAX], *first[DFX_LANES_MAX], *last[DFX_LANES_MAX], *rest[DFX_LANES_MAX];
-    float *minus, *diff; /* [1, 1], [1, lanes] */
+    float *minus, *diff;            /* [1, 1], [1, lanes] */
+    void *adapters[DFX_N_PROGRAMS]; /* adapter blocks; NULL where there is none */
 } dfx_state;
 
-/* Lay the state out from `base` on; NULL only counts. Returns its bytes. */
+/* Lay the state of the programs out from `base` on; NULL only counts. Returns its bytes. */
 size_t dfx_picture_state(const dfx_configs *configs, const dfx_shape *shape, dfx_dtype act_dtype,
-                         void *base, dfx_state *out);
+                         const dfx_program programs[DFX_N_PROGRAMS], void *base, dfx_state *out);
 
 #endif

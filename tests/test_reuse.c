@@ -194,8 +194,8 @@ static void reuse_plans_pages_that_stay_and_buffers(void **state) {
     dfx_shape plain = ses->shape;
     dfx_state unused;
     plain.reuses = false;
-    size_t with = dfx_picture_state(c, &ses->shape, DFX_DTYPE_F32, NULL, &unused),
-           without = dfx_picture_state(c, &plain, DFX_DTYPE_F32, NULL, &unused);
+    size_t with = dfx_picture_state(c, &ses->shape, DFX_DTYPE_F32, ses->programs, NULL, &unused),
+           without = dfx_picture_state(c, &plain, DFX_DTYPE_F32, ses->programs, NULL, &unused);
     assert_int_equal(with - without, ((4 + 4) + 3 * 4) * (size_t)c->flux.width * 4 + 2 * 256);
     draw_open(r, DRAW_SCENES, least - 1);
     draw_fails(r, &request, DFX_E_NOFIT, "pages that must stay, and the largest other one");

@@ -126,27 +126,31 @@ static dfx_status open_named(dfx_model *m, const dfx_open_options *o, int64_t *r
     return status;
 }
 
-dfx_status dfx_loras_reserve(dfx_model *m, const dfx_open_options *o) {
-    int64_t named = 0, each = o->lora_max_rank, n = o->lora_max;
-    if (each < 0 || each > DFX_ADAPTER_RANK_MAX || n < 0 || n > DFX_ADAPTER_RANK_MAX)
-        return dfx_fail(&m->sink, DFX_E_USAGE,
+dfx_status dfx_loras_room(int64_t rank, int64_t n, const dfx_sink *sink, int64_t *room) {
+    if (rank < 0 || rank > DFX_ADAPTER_RANK_MAX || n < 0 || n > DFX_ADAPTER_RANK_MAX)
+        return dfx_fail(sink, DFX_E_USAGE,
                         "LoRA: wanted a highest rank and a number from 0 to %d, found %" PRId64
                         " and %" PRId64,
-                        DFX_ADAPTER_RANK_MAX, each, n);
-    if (o->n_loras > 0)
-        DFX_TRY(open_named(m, o, &named));
-    /* More of them than were named now have the highest rank that was named, if no other is given. */
-    int64_t asked = (n ? n : 1) * (each ? each : n > o->n_loras && o->n_loras > 0 ? named : 0);
-    int64_t rank = asked > named ? asked : named;
-    if (rank == 0)
-        return DFX_OK;
-    if (rank > DFX_ADAPTER_RANK_MAX)
-        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        DFX_ADAPTER_RANK_MAX, rank, n);
+    int64_t all = rank * (n ? n : 1);
+    if (all > DFX_ADAPTER_RANK_MAX)
+        return dfx_fail(sink, DFX_E_USAGE,
                         "LoRA: there is room for ranks of %d in all beside a layer, found %" PRId64
                         "; use fewer at a time, or of lower rank",
-                        DFX_ADAPTER_RANK_MAX, rank);
-    m->loras.rank = (int64_t)dfx_align_up((size_t)rank, DFX_ADAPTER_GRAIN);
-    return dfx_pool_open(&m->sink, o->n_threads, &m->loras.pool);
+                        DFX_ADAPTER_RANK_MAX, all);
+    *room = (int64_t)dfx_align_up((size_t)all, DFX_ADAPTER_GRAIN);
+    return DFX_OK;
+}
+
+/* Of the files that are named, and of what is asked for beside them, the larger. */
+dfx_status dfx_loras_reserve(dfx_model *m, const dfx_open_options *o) {
+    int64_t named = 0, asked = 0;
+    if (o->n_loras > 0)
+        DFX_TRY(open_named(m, o, &named));
+    DFX_TRY(dfx_loras_room(named, 1, &m->sink, &named));
+    DFX_TRY(dfx_loras_room(o->lora_max_rank, o->lora_max, &m->sink, &asked));
+    m->loras.rank = named > asked ? named : asked;
+    return m->loras.rank ? dfx_pool_open(&m->sink, o->n_threads, &m->loras.pool) : DFX_OK;
 }
 
 dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {

@@ -23,6 +23,9 @@ typedef struct dfx_loras {
     dfx_pool *pool; /* owned */
 } dfx_loras;
 
+/* The rank of a place that holds `n` LoRAs (0: one) of `rank`; 0 for none. Errors: DFX_E_USAGE: more than a place can have. */
+dfx_status dfx_loras_room(int64_t rank, int64_t n, const dfx_sink *sink, int64_t *room);
+
 /* Decide what room there is, when the model is opened: for the files that the options name, all at once, and for as many of any
  * rank as they say. Errors: those of dfx_lora_open; DFX_E_USAGE. */
 dfx_status dfx_loras_reserve(dfx_model *model, const dfx_open_options *options);

@@ -39,6 +39,7 @@ int dfx_help_plan(void) {
         "  -n, --count N          pictures of one prompt; where weights are waited for, several "
         "are\n"
         "                         made together: how many, and how long each takes then\n"
+        "      --lora-max-rank N, --lora-max N    with room for LoRAs, as in generate\n"
         "      --json             one JSON object on standard output\n"
         "  -q, --quiet            errors only\n"
         "  -v, --verbose          more\n"

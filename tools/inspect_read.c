@@ -11,6 +11,7 @@
 #include "core/safetensors.h"
 #include "models/pack.h"
 #include "offload/packed.h"
+#include "tools/inspect_kind.h"
 #include "tools/inspect_packed.h"
 #include "tools/inspect_table.h"
 
@@ -59,9 +60,10 @@ static dfx_status read_file(const char *path, bool listed, const dfx_sink *sink,
     dfx_tensors *set;
     DFX_TRY(dfx_tensors_open_file(path, sink, &set));
     dfx_status status =
-        give(json_pack("{s:s, s:s, s:s, s:o, s:o, s:b, s:s}", "path", path, "form", "file",
-                       "format", dfx_tensors_file_format(set, 0), "metadata", metadata_strings(set),
-                       "table", dfx_inspect_table(set, listed), "runs", 0, "verdict", not_alone),
+        give(json_pack("{s:s, s:s, s:s, s:o, s:o, s:b, s:s}", "path", path, "form",
+                       dfx_kind_is_adapter(set) ? "lora" : "file", "format",
+                       dfx_tensors_file_format(set, 0), "metadata", metadata_strings(set), "table",
+                       dfx_inspect_table(set, listed), "runs", 0, "verdict", not_alone),
              sink, path, out);
     if (status == DFX_OK && dfx_packed_is(path))
         status = add_packed(path, sink, *out);

@@ -102,6 +102,7 @@ const char *dfx_stage_name(dfx_stage stage); /* "text", "denoise", "decode" */
 typedef struct dfx_progress {
     dfx_stage stage;
     int step, n_steps;    /* steps done of the stage; 0 of n when it begins */
+    int n_reused;         /* of them, those that did without most blocks, in all pictures at hand */
     double stage_seconds; /* since the stage began */
     /* It works on pictures [picture, picture + n_together) of the call's n_pictures. */
     int picture, n_together, n_pictures;
@@ -130,6 +131,10 @@ typedef struct dfx_request {
     int steps;         /* [1, DFX_STEPS_MAX] */
     float guidance;    /* >= 0, finite */
     int text_length; /* T5 tokens, [1, max_text_length]; padding is attended to, so it changes the picture */
+    /* Finite. Above 0: steps whose first block adds almost what it added in the last step that was whole do without the other
+     * blocks: sum |r - r'| < reuse * sum |r'|. Never the first or the last step, nor more than three in a row. Another picture,
+     * and faster. 0: all steps are whole. */
+    float reuse;
     uint64_t
         seed; /* the noise is torch.randn's for this seed; only the low 32 bits matter, as in torch */
     /* Their changes add up, whatever the order. Another list than before changes no more than a block of the device's memory. */
@@ -159,6 +164,8 @@ struct dfx_image {
     uint64_t seed;
     int steps, text_length;
     float guidance; /* as used; 0 when the model has none */
+    float reuse;    /* as asked for */
+    int n_reused;   /* steps that did without most blocks */
     /* Of what was done for several pictures together each has an equal share: the sums are those of the call. */
     double stage_seconds[DFX_N_STAGES]; /* 0 for what was not done again */
     double seconds;                     /* the whole call */

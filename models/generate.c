@@ -8,6 +8,7 @@ static dfx_shape shape_of(const dfx_request *request, int n_pictures) {
                        .height = request->height / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
                        .n_text = request->text_length,
                        .n_steps = request->steps,
+                       .reuses = request->reuse > 0,
                        .n_pictures = n_pictures};
 }
 
@@ -52,6 +53,7 @@ static dfx_image asked_for(const dfx_model *m, const dfx_request *request, int p
                        .seed = request->seed + (uint64_t)picture,
                        .steps = request->steps,
                        .text_length = request->text_length,
+                       .reuse = request->reuse,
                        .guidance = m->parts.configs.flux.has_guidance ? request->guidance : 0};
 }
 

@@ -13,6 +13,7 @@
 #include "models/embed.h"
 #include "models/image.h"
 #include "models/model.h"
+#include "models/reuse.h"
 
 /* What has been done for the group so far; bytes since the session was opened. */
 typedef struct account {
@@ -26,11 +27,13 @@ typedef struct run {
     const dfx_request *request;
     dfx_group *group;
     float guidance; /* as used */
+    dfx_reuse reuse;
     int at, n_at;   /* pictures of the group that the stage works on */
     account booked; /* what pictures have their shares of */
     uint64_t stage_begin_ns;
     uint64_t step_begin_ns;
     dfx_stage stage;
+    int n_reused; /* steps of the stage in which no picture took all blocks */
 } run;
 
 static double seconds_since(uint64_t begin_ns) {
@@ -45,6 +48,7 @@ static void report(run *r, int step, int n_steps) {
                                              .n_steps = n_steps,
                                              .stage_seconds = seconds_since(r->stage_begin_ns),
                                              .picture = r->group->first + r->at,
+                                             .n_reused = r->n_reused,
                                              .n_together = r->n_at,
                                              .n_pictures = r->group->n_pictures});
 }
@@ -55,6 +59,7 @@ static void stage_begin(run *r, dfx_stage stage, int n_steps, int at, int n_at) 
     r->stage_begin_ns = dfx_clock_ns();
     r->at = at;
     r->n_at = n_at;
+    r->n_reused = 0;
     report(r, 0, n_steps);
 }
 
@@ -260,22 +265,31 @@ static bool all_finite(const float *x, size_t n) {
 
 /* What differs from step to step is copied to one place, so that all steps are one program with the same addresses. */
 static dfx_status run_step(run *r, int step) {
-    enum { N_EXTERNS = 7 };
     dfx_state *s = &r->ses->state;
-    void *externs[DFX_LANES_MAX][N_EXTERNS];
+    void *externs[DFX_LANES_MAX * DFX_PART_EXTERNS];
     dfx_backend *be = r->m->backend;
-    size_t row_bytes =
-        (size_t)dfx_flux_mod_cols(&r->m->parts.configs.flux) * dfx_dtype_bytes(be->act_dtype);
+    bool in_parts = r->ses->shape.reuses;
+    size_t row_bytes = (size_t)dfx_flux_mod_cols(&r->m->parts.configs.flux) *
+                       dfx_dtype_bytes(be->act_dtype),
+           n_externs = in_parts ? DFX_PART_EXTERNS : DFX_STEP_EXTERNS;
     DFX_TRY(be->vt->copy_device(be, s->step_mod, (unsigned char *)s->mod + (size_t)step * row_bytes,
                                 row_bytes));
     DFX_TRY(be->vt->copy_device(be, s->step_dt, s->dt + step, sizeof(float)));
     for (int lane = 0; lane < r->group->n; lane++)
-        memcpy(externs[lane],
-               (void *[N_EXTERNS]){s->x[lane], s->txt, s->step_mod, s->cos, s->sin, s->step_dt,
-                                   s->v[lane]},
-               sizeof(externs[lane]));
-    DFX_TRY(dfx_session_run_lanes(r->m, DFX_PROGRAM_STEP, step, externs[0], r->group->n));
-    return dfx_session_keep_latents(r->m, step, r->group->n);
+        memcpy(externs + (size_t)lane * n_externs,
+               (void *[DFX_PART_EXTERNS]){s->x[lane], s->txt, s->step_mod, s->cos, s->sin,
+                                          s->step_dt, s->v[lane], s->h[lane], s->first[lane],
+                                          s->last[lane], s->rest[lane], s->minus, s->diff + lane},
+               n_externs * sizeof(*externs));
+    if (in_parts)
+        return dfx_reuse_step(r->m, &r->reuse, step, externs);
+    DFX_TRY(dfx_session_run_lanes(r->m, DFX_PROGRAM_STEP, step, externs, r->group->n, NULL));
+    return dfx_session_keep_latents(r->m, step, step, r->group->n);
+}
+
+static dfx_status wait_step(run *r, int step) {
+    return r->ses->shape.reuses ? dfx_reuse_wait(r->m, &r->reuse, step)
+                                : dfx_session_wait(r->m, DFX_PROGRAM_STEP, step);
 }
 
 /* On the timeline steps lie one behind the other, though the host is ahead of the device. */
@@ -288,7 +302,7 @@ static void note_step(run *r, int step) {
 
 /* The step has run: look at what it made. */
 static dfx_status end_step(run *r, int step, float *latents, size_t n) {
-    DFX_TRY(dfx_session_wait(r->m, DFX_PROGRAM_STEP, step));
+    DFX_TRY(wait_step(r, step));
     for (int lane = 0; lane < r->group->n; lane++) {
         widen_act(r, latents, dfx_session_latents(r->m, step, lane), n);
         if (!all_finite(latents, n))
@@ -297,6 +311,7 @@ static dfx_status end_step(run *r, int step, float *latents, size_t n) {
                             "damaged or not of this architecture",
                             r->m->path, step + 1, r->request->steps);
     }
+    r->n_reused += r->ses->shape.reuses && r->reuse.all_reused[step % 2];
     report(r, step + 1, r->request->steps);
     note_step(r, step);
     return DFX_OK;
@@ -321,6 +336,8 @@ static dfx_status denoise(run *r) {
             DFX_TRY_OUT(status, end_step(r, i - 1, latents, n));
     }
     DFX_TRY_OUT(status, end_step(r, n_steps - 1, latents, n));
+    for (int lane = 0; lane < r->group->n; lane++)
+        r->group->images[lane].n_reused = r->reuse.n_reused[lane];
     stage_end(r, "denoise");
 out:
     dfx_free(latents);
@@ -415,8 +432,9 @@ static dfx_status draw(run *r) {
     int first = cond_is_there(r)   ? DFX_PLAN_DENOISE
                 : text_is_there(r) ? DFX_PLAN_COND
                                    : DFX_PLAN_TEXT,
-        last = r->group->n - 1;
-    DFX_TRY(dfx_session_group_begin(r->m, first, r->request->steps, r->group->n));
+        last = r->group->n - 1, n_steps = r->request->steps,
+        n_sure = dfx_reuse_sure(r->reuse.threshold, n_steps);
+    DFX_TRY(dfx_session_group_begin(r->m, first, n_sure, n_steps, r->group->n));
     dfx_status status = make_latents(r);
     for (int lane = 0; status == DFX_OK && lane < last; lane++) {
         status = decode(r, lane);
@@ -430,11 +448,13 @@ static dfx_status draw(run *r) {
 }
 
 dfx_status dfx_group_draw(dfx_model *m, const dfx_request *request, dfx_group *group) {
-    run r = {.m = m,
-             .ses = &m->session,
-             .request = request,
-             .group = group,
-             .guidance = group->images[0].guidance};
+    run r = {
+        .m = m,
+        .ses = &m->session,
+        .request = request,
+        .group = group,
+        .guidance = group->images[0].guidance,
+        .reuse = {.threshold = request->reuse, .n_steps = request->steps, .n_lanes = group->n}};
     dfx_feed_stats feed;
     dfx_feed_get_stats(r.ses->feed, &feed);
     r.booked = (account){.read_bytes = feed.read_bytes, .copied_bytes = feed.copied_bytes};

@@ -76,7 +76,8 @@ void dfx_builder_page(dfx_builder *b, const char *fmt, ...) {
     if (stuck(b))
         return;
     b->page_idx = b->program.n_pages++;
-    b->program.pages[b->page_idx] = (dfx_page){.name = name, .first_weight = b->program.n_weights};
+    b->program.pages[b->page_idx] =
+        (dfx_page){.name = name, .first_weight = b->program.n_weights, .keep = b->keeps_pages};
 }
 
 void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) {
@@ -86,6 +87,10 @@ void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) {
     va_start(args, fmt);
     set_scope(b, format_name(b, fmt, args));
     va_end(args);
+}
+
+void dfx_builder_keep_pages(dfx_builder *b) {
+    b->keeps_pages = true;
 }
 
 bool dfx_builder_has(const dfx_builder *b, const char *name) {

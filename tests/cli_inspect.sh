@@ -3,8 +3,8 @@
 [ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_inspect: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
 edge=$(realpath "$DFX_EDGE")
 model=$PWD/models/scenes
-gguf=$PWD/tests/golden/types.gguf
 golden=$PWD/tests/golden/lora
+gguf=$PWD/tests/golden/types.gguf
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1

@@ -14,6 +14,7 @@
 #include "tools/output.h"
 #include "tools/pack_progress.h"
 #include "tools/prompt.h"
+#include "tools/psnr.h"
 #include "tools/report.h"
 #include "tools/signals.h"
 
@@ -23,6 +24,7 @@ enum {
     TEXT_LENGTH_MAX = 65536,
     GUIDANCE_MAX = 1000,
     LORA_RANK_MAX = 512,
+    REUSE_MAX = 1000,
     DEVICE_MAX = 63
 };
 
@@ -37,6 +39,8 @@ enum {
     OPT_STEPS,
     OPT_GUIDANCE,
     OPT_TEXT_LENGTH,
+    OPT_REUSE,
+    OPT_REUSE_CHECK,
     OPT_SEED,
     OPT_COUNT,
     OPT_DEVICE,
@@ -71,6 +75,8 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_STEPS] = {"steps", 0, "a number"},
     [OPT_GUIDANCE] = {"guidance", 0, "a number"},
     [OPT_TEXT_LENGTH] = {"text-length", 0, "a number of tokens"},
+    [OPT_REUSE] = {"reuse", 0, "a number such as 0.1"},
+    [OPT_REUSE_CHECK] = {"reuse-check", 0, NULL},
     [OPT_SEED] = {"seed", 0, "a number"},
     [OPT_COUNT] = {"count", 'n', "a number"},
     [OPT_DEVICE] = {"device", 0, "auto, cpu, cuda or cuda:N"},
@@ -97,8 +103,8 @@ static const dfx_args_option options[N_OPTIONS] = {
 typedef struct generate_settings {
     const char *prompt;
     int width, height, steps, text_length;
-    float guidance;
-    bool has_seed;
+    float guidance, reuse;
+    bool reuse_check, has_seed;
     uint64_t seed;
     int n_pictures;
     bool json, no_metadata;
@@ -148,6 +154,7 @@ static bool read_numbers(dfx_args *args, generate_settings *to) {
         dfx_args_int(args, OPT_STEPS, 1, DFX_STEPS_MAX, &to->steps) &&
         dfx_args_real(args, OPT_GUIDANCE, 0, GUIDANCE_MAX, &to->guidance) &&
         dfx_args_int(args, OPT_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &to->text_length) &&
+        dfx_args_real(args, OPT_REUSE, 0, REUSE_MAX, &to->reuse) &&
         dfx_args_seed(args, OPT_SEED, &to->has_seed, &to->seed) &&
         dfx_args_int(args, OPT_COUNT, 1, COUNT_MAX, &to->n_pictures) &&
         dfx_args_choice_numbered(args, OPT_DEVICE, devices, DFX_DEVICE_CUDA, DEVICE_MAX, &device,
@@ -181,6 +188,9 @@ static dfx_status check_numbers(const dfx_args *args, const generate_settings *s
                                 "--seed %" PRIu64
                                 " --count %d: the last seed would be above %" PRIu64,
                                 settings->seed, settings->n_pictures, UINT64_MAX);
+    if (settings->reuse_check && settings->reuse <= 0)
+        return dfx_console_fail(console, DFX_E_USAGE,
+                                "--reuse-check: wanted --reuse with a number above 0 beside it");
     if (dfx_args_given(args, OPT_QUIET) && dfx_args_given(args, OPT_VERBOSE))
         return dfx_console_fail(console, DFX_E_USAGE, "--quiet and --verbose: wanted one of them");
     if (dfx_args_given(args, OPT_TRACE) && strcmp(args->value[OPT_TRACE], "-") == 0)
@@ -234,6 +244,7 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
     dfx_status status = DFX_OK;
     settings->open.sink = console->sink;
     settings->json = dfx_args_given(args, OPT_JSON);
+    settings->reuse_check = dfx_args_given(args, OPT_REUSE_CHECK);
     settings->no_metadata = dfx_args_given(args, OPT_NO_METADATA);
     warn_twice(args, console);
     if (!read_numbers(args, settings))
@@ -268,6 +279,7 @@ typedef struct generate_run {
     dfx_model_info info;
     dfx_pack_progress packing;
     int n_written;
+    dfx_image *whole; /* [n_pictures]: the same pictures without reuse; NULL: nobody asked */
 } generate_run;
 
 static void on_progress(void *user, const dfx_progress *progress) {
@@ -284,6 +296,20 @@ static bool on_cancelled(void *user) {
     return dfx_signals_interrupted();
 }
 
+/* What reuse has cost. *psnr: where there is something to compare with. */
+static const double *check_reuse(generate_run *at, const dfx_image *image, double *psnr) {
+    char text[DFX_PSNR_TEXT_BYTES];
+    if (!at->whole)
+        return NULL;
+    dfx_image *whole = &at->whole[at->n_written];
+    *psnr = dfx_psnr(image->rgb, whole->rgb, image->width, image->height);
+    dfx_console_say(
+        at->console, DFX_INFO, "  --reuse %g: %d of %d steps reused; against all steps in full: %s",
+        (double)image->reuse, image->n_reused, image->steps, dfx_psnr_text(*psnr, text));
+    dfx_image_free(whole);
+    return psnr;
+}
+
 /* A picture is there: to its file at once, and out of memory. */
 static dfx_status on_made(void *user, dfx_image *image) {
     generate_run *at = user;
@@ -294,11 +320,13 @@ static dfx_status on_made(void *user, dfx_image *image) {
     dfx_status status = dfx_output_write(&settings->output, at->console, image);
     dfx_model_span(at->model, "png", begin_ns);
     if (status == DFX_OK) {
-        at->n_written++;
+        double psnr;
         dfx_output_name(&settings->output, image->seed, name);
         dfx_report_picture(at->console, name, image);
+        const double *loss = check_reuse(at, image, &psnr);
+        at->n_written++;
         if (settings->json) {
-            dfx_report_json(name, &at->info, image);
+            dfx_report_json(name, &at->info, image, loss);
             status = dfx_output_flush(at->console);
         }
     }
@@ -317,6 +345,7 @@ static void make_request(generate_run *at, dfx_request *request) {
         request->height = settings->height;
     if (settings->steps)
         request->steps = settings->steps;
+    request->reuse = settings->reuse;
     if (settings->text_length)
         request->text_length = settings->text_length;
     if (settings->guidance >= 0)
@@ -347,6 +376,23 @@ static dfx_status say_interrupted(dfx_console *console, dfx_status status) {
     return status == DFX_E_CANCELLED ? dfx_console_fail(console, status, "interrupted") : status;
 }
 
+/* The same pictures with all steps in full, in the same session, to be compared with. */
+static dfx_status make_whole(generate_run *at, const dfx_request *request) {
+    static dfx_image whole[COUNT_MAX];
+    if (!at->settings->reuse_check)
+        return DFX_OK;
+    dfx_request full = *request;
+    full.reuse = 0;
+    full.made = NULL;
+    at->whole = whole;
+    return dfx_generate_batch(at->model, &full, at->settings->n_pictures, whole);
+}
+
+static void free_whole(generate_run *at) {
+    for (int i = 0; at->whole && i < at->settings->n_pictures; i++)
+        dfx_image_free(&at->whole[i]);
+}
+
 static dfx_status make_pictures(generate_run *at) {
     static dfx_image images[COUNT_MAX];
     const generate_settings *settings = at->settings;
@@ -357,8 +403,11 @@ static dfx_status make_pictures(generate_run *at) {
         return status;
     if (!settings->has_seed)
         dfx_console_say(at->console, DFX_INFO, "seed %" PRIu64, settings->seed);
-    status = say_interrupted(at->console,
-                             dfx_generate_batch(at->model, &request, settings->n_pictures, images));
+    status = make_whole(at, &request);
+    if (status == DFX_OK)
+        status = dfx_generate_batch(at->model, &request, settings->n_pictures, images);
+    free_whole(at);
+    status = say_interrupted(at->console, status);
     if (status != DFX_OK)
         list_written(settings, at->console, at->n_written);
     return status;

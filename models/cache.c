@@ -181,15 +181,15 @@ void dfx_cache_short_name(const char *path, char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "%.*s", (int)(end - begin), path + begin);
 }
 
-dfx_status dfx_cache_path(const dfx_model_paths *paths, dfx_qformat quant, const dfx_sink *sink,
+dfx_status dfx_cache_path(const dfx_checkpoint_options *o, const dfx_sink *sink,
                           char out[DFX_PATH_BYTES]) {
     char dir[DFX_PATH_BYTES], name[160], short_name[100];
-    uint64_t options[2] = {KEY_VERSION, (uint64_t)quant};
+    uint64_t options[4] = {KEY_VERSION, (uint64_t)o->quant, o->automatic, o->without_fp8};
     uint64_t hash = chain(dfx_xxh3(options, sizeof(options)), DFX_VERSION, strlen(DFX_VERSION));
-    DFX_TRY(hash_paths(paths, sink, &hash));
+    DFX_TRY(hash_paths(&o->paths, sink, &hash));
     DFX_TRY(dfx_cache_folder(sink, dir));
-    dfx_cache_short_name(paths->model, short_name, sizeof(short_name));
-    snprintf(name, sizeof(name), "%s-%s-%016" PRIx64 ".safetensors", short_name, dfx_q_name(quant),
-             hash);
+    dfx_cache_short_name(o->paths.model, short_name, sizeof(short_name));
+    snprintf(name, sizeof(name), "%s-%s-%016" PRIx64 ".safetensors", short_name,
+             dfx_q_name(o->quant), hash);
     return dfx_path_join(sink, dir, name, out);
 }

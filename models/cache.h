@@ -17,9 +17,9 @@ bool dfx_cache_find(char out[DFX_PATH_BYTES]);
 /* The same, and it is there. Errors: DFX_E_IO. */
 dfx_status dfx_cache_folder(const dfx_sink *sink, char out[DFX_PATH_BYTES]);
 
-/* The packed file for these paths and this format, whether it is there or not; the cache folder is made.
+/* The packed file for these files and options, whether it is there or not; the cache folder is made.
  * Errors: DFX_E_IO (no home, not writable), DFX_E_FORMAT, those of reading what was given. */
-dfx_status dfx_cache_path(const dfx_model_paths *paths, dfx_qformat quant, const dfx_sink *sink,
+dfx_status dfx_cache_path(const dfx_checkpoint_options *options, const dfx_sink *sink,
                           char out[DFX_PATH_BYTES]);
 
 /* "FLUX.1-dev" of "/models/FLUX.1-dev/", "flux1-dev" of "flux1-dev.safetensors"; cut where it is too long. */

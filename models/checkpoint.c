@@ -338,6 +338,18 @@ static void say_what_it_is(const dfx_checkpoint *c) {
              c->parts[DFX_VAE].source->path);
 }
 
+/* A pack may be for another machine. */
+static void say_fp8(const dfx_checkpoint *c) {
+    bool any = false;
+    for (int i = 0; i < DFX_N_COMPONENTS; i++)
+        any |= c->parts[i].keeps_fp8;
+    if (any && c->options.automatic && c->options.quant != DFX_Q_STORED)
+        dfx_info(c->sink,
+                 "%s: codes of fp8 are kept, which GPUs multiply from compute capability 8.9 "
+                 "on; --quant int8 makes a model for every GPU",
+                 c->options.paths.model);
+}
+
 static dfx_status open_checkpoint(dfx_checkpoint *c) {
     const dfx_model_paths *p = &c->options.paths;
     bool packed = false;
@@ -360,6 +372,7 @@ static dfx_status open_checkpoint(dfx_checkpoint *c) {
         DFX_TRY(check_left(c, &c->sources[i]));
     DFX_TRY(gather_files(c));
     choose_format(c);
+    say_fp8(c);
     if (!is_plain_folder(p))
         say_what_it_is(c);
     return DFX_OK;

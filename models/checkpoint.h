@@ -33,8 +33,9 @@ typedef struct dfx_checkpoint_options {
     dfx_model_paths paths;
     dfx_qformat quant; /* of the large matrices; DFX_Q_STORED: as the source has them */
     /* Nobody asked for `quant`: codes of 8 bits with a scale a row stay what they are, and where `quant` is STORED, formats of
-     * blocks (GGUF, bitsandbytes' 4 bits), which no page can hold, become int8wo: as many bytes as Q8_0, activations untouched. */
-    bool automatic;
+     * blocks (GGUF, bitsandbytes' 4 bits), which no page can hold, become int8wo: as many bytes as Q8_0, activations
+     * untouched. So do codes of fp8 where the device multiplies none. */
+    bool automatic, without_fp8;
 } dfx_checkpoint_options;
 
 typedef struct dfx_checkpoint dfx_checkpoint;

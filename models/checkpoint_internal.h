@@ -78,6 +78,7 @@ typedef struct dfx_part {
     bool is_blocks;      /* stored in a format of blocks */
     bool scaled_marker;  /* "scaled_fp8" or any scale: fp8 without one is a fault */
     bool full_precision; /* of all its codes */
+    bool keeps_fp8;      /* some of its codes stay fp8 */
     char types[64];      /* "F8_E4M3, F32", for people */
     dfx_tensors *view;   /* owned */
     dfx_recipe *recipes; /* owned; sorted by name once the view is sealed */

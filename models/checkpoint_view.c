@@ -46,7 +46,7 @@ static bool keeps_codes(const maker *m, const dfx_storage *s) {
         return false;
     bool any = m->c->options.automatic || q == DFX_Q_STORED;
     if (s->code_dtype == DFX_DTYPE_F8_E4M3)
-        return any || q == DFX_Q_FP8;
+        return (any && !m->c->options.without_fp8) || q == DFX_Q_FP8;
     return s->code_dtype == DFX_DTYPE_I8 && s->n_scales > 0 &&
            (any || q == DFX_Q_INT8 || q == DFX_Q_INT8WO);
 }
@@ -111,6 +111,7 @@ static dfx_status add_recipe(maker *m, const dfx_storage *s, const char *name, i
         return dfx_fail(m->c->sink, DFX_E_FORMAT, "%s: tensor %s is too large", m->source->path,
                         name);
     DFX_TRY(add(m, &r));
+    m->part->keeps_fp8 |= kept && s->code_dtype == DFX_DTYPE_F8_E4M3;
     return kept ? add_scales(m, &r) : DFX_OK;
 }
 
@@ -312,7 +313,8 @@ static void survey(maker *m) {
         if (strncmp(t->name, p->found.prefix, n) != 0)
             continue;
         p->scaled_marker |= ends(t->name, ".scale_weight") || ends(t->name, ".weight_scale");
-        p->is_blocks |= dfx_dtype_is_ggml(t->dtype) || ends(t->name, ".weight.absmax");
+        p->is_blocks |= dfx_dtype_is_ggml(t->dtype) || ends(t->name, ".weight.absmax") ||
+                        (o->without_fp8 && t->dtype == DFX_DTYPE_F8_E4M3 && t->rank == 2);
     }
     p->target = o->automatic && o->quant == DFX_Q_STORED && p->is_blocks ? DFX_Q_INT8WO : o->quant;
 }

@@ -143,18 +143,21 @@ static dfx_model_paths paths_of(const dfx_open_options *o) {
 /* The packed file of what was given, made now if it is not in the cache. */
 static dfx_status pack_once(dfx_model *m, const dfx_open_options *o, const dfx_model_paths *paths,
                             char path[DFX_PATH_BYTES]) {
-    dfx_qformat quant;
+    dfx_checkpoint_options from = {.paths = *paths};
+    dfx_device_facts facts;
     dfx_pack_report report;
-    DFX_TRY(parse_quant(m, o->quant, &quant));
-    DFX_TRY(dfx_cache_path(paths, quant, &m->sink, path));
+    m->backend->vt->describe(m->backend, &facts);
+    DFX_TRY(parse_quant(m, o->quant, &from.quant));
+    from.automatic = from.quant == DFX_Q_STORED;
+    from.without_fp8 = from.automatic && !facts.has_fp8;
+    DFX_TRY(dfx_cache_path(&from, &m->sink, path));
     if (dfx_file_exists(path) && dfx_packed_is(path))
         return DFX_OK;
-    dfx_pack_options options = {.quant = quant,
-                                .n_threads = o->n_threads,
+    dfx_pack_options options = {.n_threads = o->n_threads,
                                 .progress = o->packing,
                                 .cancelled = o->cancelled,
                                 .user = o->user};
-    return dfx_model_pack(paths, quant == DFX_Q_STORED, &options, path, &m->sink, &report);
+    return dfx_model_pack(&from, &options, path, &m->sink, &report);
 }
 
 static dfx_status open_packed(dfx_model *m, const dfx_open_options *o) {

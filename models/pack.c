@@ -173,19 +173,16 @@ static void remember_tokenizers(const char *given, const dfx_sink *sink) {
     dfx_tokenizer_files_close(&files);
 }
 
-dfx_status dfx_model_pack(const dfx_model_paths *paths, bool automatic,
-                          const dfx_pack_options *options, const char *out_path,
-                          const dfx_sink *sink, dfx_pack_report *report) {
-    dfx_checkpoint_options from = {
-        .paths = *paths, .quant = options->quant, .automatic = automatic};
+dfx_status dfx_model_pack(const dfx_checkpoint_options *from, const dfx_pack_options *options,
+                          const char *out_path, const dfx_sink *sink, dfx_pack_report *report) {
     parts p = {0};
-    dfx_status status = open_parts(&p, &from, sink);
+    dfx_status status = open_parts(&p, from, sink);
     if (status == DFX_OK && out_path)
-        dfx_info(sink, "packing %s into %s", paths->model, out_path);
+        dfx_info(sink, "packing %s into %s", from->paths.model, out_path);
     if (status == DFX_OK)
         status = write_parts(&p, options, out_path, sink, report);
-    if (status == DFX_OK && out_path && paths->tokenizer)
-        remember_tokenizers(paths->tokenizer, sink);
+    if (status == DFX_OK && out_path && from->paths.tokenizer)
+        remember_tokenizers(from->paths.tokenizer, sink);
     close_parts(&p);
     return status;
 }

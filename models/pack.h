@@ -21,10 +21,9 @@ dfx_status dfx_pack_build(const dfx_configs *configs,
 dfx_status dfx_model_check(const dfx_model_paths *paths, const dfx_sink *sink, dfx_parts *parts);
 
 /* Every weight that a picture needs, and the encoder's of the VAE where it is there, with configurations and tokenizers.
- * automatic: models/checkpoint.h. options->source NULL: paths->model. out_path NULL: only the report of what would be written.
- * Errors: those of dfx_checkpoint_open(), and of dfx_pack_write(). */
-dfx_status dfx_model_pack(const dfx_model_paths *paths, bool automatic,
-                          const dfx_pack_options *options, const char *out_path,
-                          const dfx_sink *sink, dfx_pack_report *report);
+ * from->quant counts, and what it means for options->keep; options->quant does not. options->source NULL: from->paths.model. out_path NULL: only the report of
+ * what would be written. Errors: those of dfx_checkpoint_open(), and of dfx_pack_write(). */
+dfx_status dfx_model_pack(const dfx_checkpoint_options *from, const dfx_pack_options *options,
+                          const char *out_path, const dfx_sink *sink, dfx_pack_report *report);
 
 #endif

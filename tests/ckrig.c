@@ -91,7 +91,9 @@ static char *pages_of(ck_rig *r, const dfx_model_paths *paths, dfx_qformat quant
     dfx_pack_options o = {.quant = quant, .n_threads = 2};
     recorder_clear(r->log);
     tmpdir_join(r->dir, "packed.safetensors", path);
-    dfx_status status = dfx_model_pack(paths, automatic, &o, path, &r->log->sink, &report);
+    dfx_status status = dfx_model_pack(
+        &(dfx_checkpoint_options){.paths = *paths, .quant = o.quant, .automatic = automatic}, &o,
+        path, &r->log->sink, &report);
     said_nothing(r->log, DFX_ERROR);
     assert_int_equal(status, DFX_OK);
     assert_int_equal(dfx_packed_open(path, &r->log->sink, &packed), DFX_OK);
@@ -133,7 +135,9 @@ void ckrig_refused(ck_rig *r, dfx_status status, const char *words) {
     size_t held = dfx_mem_held_bytes();
     recorder_clear(r->log);
     tmpdir_join(r->dir, "refused.safetensors", path);
-    dfx_status got = dfx_model_pack(&r->paths, false, &o, path, &r->log->sink, &report);
+    dfx_status got = dfx_model_pack(
+        &(dfx_checkpoint_options){.paths = r->paths, .quant = o.quant, .automatic = false}, &o,
+        path, &r->log->sink, &report);
     said_error(r->log, words);
     assert_int_equal(got, status);
     assert_false(recorder_has(r->log, DFX_INFO, "packing "));

@@ -154,9 +154,10 @@ static void parts_beside_a_packed_model_are_refused(void **state) {
     dfx_pack_report report;
     dfx_pack_options o = {.quant = DFX_Q_BF16, .n_threads = 2};
     tmpdir_join(r->dir, "whole.safetensors", path);
-    assert_int_equal(dfx_model_pack(&(dfx_model_paths){.model = r->folder}, false, &o, path,
-                                    &r->log->sink, &report),
-                     DFX_OK);
+    assert_int_equal(
+        dfx_model_pack(&(dfx_checkpoint_options){.paths = {.model = r->folder}, .quant = o.quant},
+                       &o, path, &r->log->sink, &report),
+        DFX_OK);
     begin(r);
     r->paths.model = path;
     ckrig_refused(r, DFX_E_USAGE, "is a packed model, which has all its parts");
@@ -256,8 +257,9 @@ static void a_packed_model_serves_as_tokenizers(void **state) {
     dfx_pack_report report;
     dfx_pack_options o = {.quant = DFX_Q_BF16, .n_threads = 2};
     tmpdir_join(r->dir, "scenes.safetensors", path);
-    assert_int_equal(dfx_model_pack(&(dfx_model_paths){.model = "models/scenes"}, false, &o, path,
-                                    &r->log->sink, &report),
+    assert_int_equal(dfx_model_pack(&(dfx_checkpoint_options){.paths = {.model = "models/scenes"},
+                                                              .quant = o.quant},
+                                    &o, path, &r->log->sink, &report),
                      DFX_OK);
     begin(r);
     ckrig_write(r, "transformer", true, "", "flux.safetensors", NULL);
@@ -272,9 +274,15 @@ static void cache_key_follows_every_file_and_its_role(void **state) {
     char first[DFX_PATH_BYTES], now[DFX_PATH_BYTES], other[TMPDIR_PATH];
     begin(r);
     ckrig_write(r, "transformer", true, "", "flux.safetensors", NULL);
-    assert_int_equal(dfx_cache_path(&r->paths, DFX_Q_INT8, &r->log->sink, first), DFX_OK);
+    assert_int_equal(
+        dfx_cache_path(&(dfx_checkpoint_options){.paths = r->paths, .quant = DFX_Q_INT8},
+                       &r->log->sink, first),
+        DFX_OK);
     assert_non_null(strstr(first, "/flux-int8-"));
-    assert_int_equal(dfx_cache_path(&r->paths, DFX_Q_INT8, &r->log->sink, now), DFX_OK);
+    assert_int_equal(
+        dfx_cache_path(&(dfx_checkpoint_options){.paths = r->paths, .quant = DFX_Q_INT8},
+                       &r->log->sink, now),
+        DFX_OK);
     assert_string_equal(now, first);
     const char *const *const given[] = {&r->paths.model, &r->paths.vae, &r->paths.clip,
                                         &r->paths.t5};
@@ -282,12 +290,18 @@ static void cache_key_follows_every_file_and_its_role(void **state) {
         ckrig_model(r, "flux.safetensors");
         ckrig_write(r, "vae", i % 2, "x.", "other.safetensors", NULL);
         *(const char **)given[i] = tmpdir_join(r->dir, "other.safetensors", other);
-        assert_int_equal(dfx_cache_path(&r->paths, DFX_Q_INT8, &r->log->sink, now), DFX_OK);
+        assert_int_equal(
+            dfx_cache_path(&(dfx_checkpoint_options){.paths = r->paths, .quant = DFX_Q_INT8},
+                           &r->log->sink, now),
+            DFX_OK);
         assert_string_not_equal(now, first);
     }
     ckrig_model(r, "flux.safetensors");
     r->paths.tokenizer = NULL;
-    assert_int_equal(dfx_cache_path(&r->paths, DFX_Q_INT8, &r->log->sink, now), DFX_OK);
+    assert_int_equal(
+        dfx_cache_path(&(dfx_checkpoint_options){.paths = r->paths, .quant = DFX_Q_INT8},
+                       &r->log->sink, now),
+        DFX_OK);
     assert_string_not_equal(now, first);
 }
 

@@ -322,8 +322,11 @@ static dfx_tensor packed_tensor(ck_rig *r, const char *name, dfx_qformat quant, 
     dfx_packed *packed;
     dfx_pack_options o = {.quant = quant, .n_threads = 2};
     tmpdir_join(r->dir, "kept.safetensors", path);
-    assert_int_equal(dfx_model_pack(&r->paths, automatic, &o, path, &r->log->sink, &report),
-                     DFX_OK);
+    assert_int_equal(
+        dfx_model_pack(
+            &(dfx_checkpoint_options){.paths = r->paths, .quant = o.quant, .automatic = automatic},
+            &o, path, &r->log->sink, &report),
+        DFX_OK);
     assert_int_equal(dfx_packed_open(path, &r->log->sink, &packed), DFX_OK);
     const dfx_tensor *t = dfx_tensors_find(dfx_packed_tensors(packed, "transformer"), name);
     dfx_tensor copy = t ? *t : (dfx_tensor){.rank = -1};
@@ -408,6 +411,31 @@ static void kept_codes_and_scales_are_those_of_the_file(void **state) {
     free(scales);
 }
 
+/* What auto makes for a GPU before compute capability 8.9: 8 bits all the same. */
+static void fp8_becomes_int8wo_where_the_device_multiplies_none(void **state) {
+    ck_rig *r = *state;
+    char path[TMPDIR_PATH];
+    dfx_pack_report report;
+    dfx_packed *packed;
+    ckrig_parts(r);
+    ckrig_model(r, "flux.safetensors");
+    write_encoded(r, CK_FP8_SCALED, "", "flux.safetensors");
+    dfx_checkpoint_options from = {
+        .paths = r->paths, .quant = DFX_Q_STORED, .automatic = true, .without_fp8 = true};
+    dfx_pack_options o = {.n_threads = 2};
+    tmpdir_join(r->dir, "kept.safetensors", path);
+    assert_int_equal(dfx_model_pack(&from, &o, path, &r->log->sink, &report), DFX_OK);
+    assert_int_equal(dfx_packed_open(path, &r->log->sink, &packed), DFX_OK);
+    assert_int_equal(dfx_packed_quant(packed), DFX_Q_INT8WO);
+    const dfx_tensor *large = dfx_tensors_find(dfx_packed_tensors(packed, "transformer"),
+                                               "transformer_blocks.0.attn.to_k.weight"),
+                     *t5 = dfx_tensors_find(dfx_packed_tensors(packed, "text_encoder_2"),
+                                            "encoder.block.0.layer.0.SelfAttention.q.weight");
+    assert_true(large && large->dtype == DFX_DTYPE_I8);
+    assert_true(t5 && t5->dtype == DFX_DTYPE_BF16); /* it was bf16, and nobody asked */
+    dfx_packed_close(packed);
+}
+
 /* "Always compute in full precision": a marker of two elements. */
 static void codes_that_may_not_be_multiplied_are_widened(void **state) {
     ck_rig *r = *state;
@@ -442,6 +470,7 @@ int main(void) {
         WITH_RIG(bitsandbytes_that_contradicts_itself_is_refused),
         WITH_RIG(codes_stay_where_nobody_wants_another_format),
         WITH_RIG(kept_codes_and_scales_are_those_of_the_file),
+        WITH_RIG(fp8_becomes_int8wo_where_the_device_multiplies_none),
         WITH_RIG(codes_that_may_not_be_multiplied_are_widened),
     };
     return cmocka_run_group_tests(tests, ckrig_group_setup, ckrig_group_teardown);

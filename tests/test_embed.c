@@ -179,9 +179,11 @@ static void embed_from_packed_file_equals_folder(void **state) {
         dfx_pack_options options = {
             .quant = packs[i].quant, .compress = packs[i].compress, .n_threads = 2};
         tmpdir_join(r->dir, "packed.safetensors", path);
-        assert_int_equal(dfx_model_pack(&(dfx_model_paths){.model = "models/scenes"}, false,
-                                        &options, path, &r->sink, &report),
-                         DFX_OK);
+        assert_int_equal(
+            dfx_model_pack(&(dfx_checkpoint_options){.paths = {.model = "models/scenes"},
+                                                     .quant = options.quant},
+                           &options, path, &r->sink, &report),
+            DFX_OK);
         assert_int_equal(dfx_packed_open(path, &r->sink, &packed), DFX_OK);
         env.tensors = dfx_packed_tensors(packed, "text_encoder_2");
         assert_int_equal(dfx_t5_build_table(&configs.t5, &env, &table), DFX_OK);

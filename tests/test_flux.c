@@ -212,8 +212,9 @@ static void flux_config_with_odd_axes_is_refused(void **state) {
 }
 
 static void flux_config_of_quantized_folder_is_refused(void **state) {
-    config_is_refused(state, "\"patch_size\": 1", "\"patch_size\": 1, \"quantization_config\": {}",
-                      "quantized");
+    config_is_refused(state, "\"patch_size\": 1",
+                      "\"patch_size\": 1, \"quantization_config\": {\"quant_method\": \"quanto\"}",
+                      "quant_method: wanted bitsandbytes, found quanto");
 }
 
 static int write_models(void **state) {

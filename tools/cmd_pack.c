@@ -127,12 +127,14 @@ static dfx_status print_json(const pack_settings *s, const dfx_pack_report *r,
 static dfx_status pack(pack_settings *s, dfx_console *console) {
     dfx_pack_progress progress;
     dfx_pack_report report;
+    dfx_checkpoint_options from = {
+        .paths = s->paths, .quant = s->pack.quant, .automatic = s->automatic};
     dfx_pack_progress_begin(&progress, console, "pack");
     s->pack.progress = dfx_pack_progress_show;
     s->pack.cancelled = on_cancelled;
     s->pack.user = &progress;
-    dfx_status status = dfx_model_pack(&s->paths, s->automatic, &s->pack,
-                                       s->dry_run ? NULL : s->output, &console->sink, &report);
+    dfx_status status =
+        dfx_model_pack(&from, &s->pack, s->dry_run ? NULL : s->output, &console->sink, &report);
     if (status == DFX_E_CANCELLED) /* the library stops silently: we are the ones who asked */
         return dfx_console_fail(console, status, "interrupted; nothing was written");
     if (status != DFX_OK)

@@ -9,15 +9,13 @@
 #include "models/lora_block.h"
 #include "models/model.h"
 
-/* Programs whose linear layers have places, and whose layers they are. Some are empty (models/picture.h). */
+/* Programs whose linear layers have places, and whose layers they are. */
 static const struct {
     dfx_program_id program;
     dfx_component component;
-} PLACES[] = {{DFX_PROGRAM_CLIP, DFX_CLIP},
-              {DFX_PROGRAM_COND, DFX_TRANSFORMER},
-              {DFX_PROGRAM_STEP, DFX_TRANSFORMER},
-              {DFX_PROGRAM_REST, DFX_TRANSFORMER},
-              {DFX_PROGRAM_REUSED, DFX_TRANSFORMER}};
+} PLACES[] = {{DFX_PROGRAM_CLIP, DFX_CLIP},        {DFX_PROGRAM_T5, DFX_T5},
+              {DFX_PROGRAM_COND, DFX_TRANSFORMER}, {DFX_PROGRAM_STEP, DFX_TRANSFORMER},
+              {DFX_PROGRAM_REST, DFX_TRANSFORMER}, {DFX_PROGRAM_REUSED, DFX_TRANSFORMER}};
 
 /* Zeros where there is no file. */
 static void stamp_of(const char *path, uint64_t stamp[3]) {
@@ -44,9 +42,8 @@ void dfx_loras_fini(dfx_loras *l) {
     *l = (dfx_loras){0};
 }
 
-/* What we cannot do beside a weight that stays as it is is refused; what we leave out is said. */
+/* What we cannot do beside a weight that stays as it is is refused. */
 static dfx_status check_kinds(const dfx_model *m, const char *path, const dfx_lora *lora) {
-    const dfx_lora_facts *facts = dfx_lora_facts_of(lora);
     for (size_t i = 0; i < dfx_lora_n_parts(lora); i++) {
         const dfx_lora_part *part = dfx_lora_part_at(lora, i);
         if (part->magnitude)
@@ -55,9 +52,6 @@ static dfx_status check_kinds(const dfx_model *m, const char *path, const dfx_lo
                             "adapters that add to it can be used",
                             path, part->module);
     }
-    if (facts->n_parts_of[DFX_T5] > 0)
-        dfx_warn(&m->sink, "%s: its %zu layers of the T5 encoder are left out", path,
-                 facts->n_parts_of[DFX_T5]);
     return DFX_OK;
 }
 
@@ -96,14 +90,15 @@ static dfx_status find_file(dfx_model *m, const char *path, const dfx_lora **out
     return DFX_OK;
 }
 
-/* The rank that a layer's place must have for all of them, over all layers. `layer`: one that needs it. */
-static int64_t rank_of_all(const dfx_lora *const *loras, size_t n, const char **layer) {
+/* The rank that a layer's place must have for all of them, over all layers that have places. `layer`: one that needs it. */
+static int64_t rank_of_all(const dfx_lora *const *loras, size_t n, bool with_t5,
+                           const char **layer) {
     int64_t most = 0;
     for (size_t i = 0; i < n; i++)
         for (size_t p = 0; p < dfx_lora_n_parts(loras[i]); p++) {
             const dfx_lora_part *part = dfx_lora_part_at(loras[i], p);
             int64_t rank = 0;
-            for (size_t k = 0; part->component != DFX_T5 && k < n; k++) {
+            for (size_t k = 0; (with_t5 || part->component != DFX_T5) && k < n; k++) {
                 const dfx_lora_part *other = dfx_lora_find(loras[k], part->component, part->layer);
                 rank += other ? other->rank : 0;
             }
@@ -122,8 +117,10 @@ static dfx_status open_named(dfx_model *m, const dfx_open_options *o, int64_t *r
     dfx_status status = DFX_OK;
     for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
         status = find_file(m, o->loras[i], &loras[i]);
+    for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
+        m->loras.has_t5 |= dfx_lora_facts_of(loras[i])->n_parts_of[DFX_T5] > 0;
     if (status == DFX_OK)
-        *rank = rank_of_all(loras, (size_t)o->n_loras, &layer);
+        *rank = rank_of_all(loras, (size_t)o->n_loras, m->loras.has_t5, &layer);
     dfx_free(loras);
     return status;
 }
@@ -155,6 +152,15 @@ dfx_status dfx_loras_reserve(dfx_model *m, const dfx_open_options *o) {
     return m->loras.rank ? dfx_pool_open(&m->sink, o->n_threads, &m->loras.pool) : DFX_OK;
 }
 
+static void warn_left_out(const dfx_model *m, const dfx_lora *lora) {
+    size_t n = dfx_lora_facts_of(lora)->n_parts_of[DFX_T5];
+    if (n > 0 && !m->loras.has_t5)
+        dfx_warn(&m->sink,
+                 "a LoRA changes %zu layers of T5, which has no room for it: they are left out; "
+                 "name its file when the model is opened",
+                 n);
+}
+
 dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
     const char *layer = NULL;
     const dfx_lora **loras;
@@ -175,7 +181,9 @@ dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
             status = find_file(m, r->loras[i].path, &loras[n]);
         n += r->loras[i].strength != 0;
     }
-    int64_t rank = status == DFX_OK ? rank_of_all(loras, n, &layer) : 0;
+    int64_t rank = status == DFX_OK ? rank_of_all(loras, n, m->loras.has_t5, &layer) : 0;
+    for (size_t i = 0; status == DFX_OK && i < n; i++)
+        warn_left_out(m, loras[i]);
     dfx_free(loras);
     if (rank > m->loras.rank)
         return dfx_fail(&m->sink, DFX_E_USAGE,
@@ -199,13 +207,10 @@ static size_t image_off(const dfx_session *ses, size_t place_idx) {
 static dfx_status fill_image(dfx_model *m, const dfx_lora_weight *loras, size_t n,
                              unsigned char *image) {
     const dfx_session *ses = &m->session;
-    for (size_t i = 0; i < DFX_COUNT(PLACES); i++) {
-        const dfx_program *program = &ses->programs[PLACES[i].program];
-        if (program->adapter_bytes)
-            DFX_TRY(dfx_lora_block_fill(program, PLACES[i].component, loras, n,
-                                        m->backend->act_dtype, m->loras.pool, &m->sink,
-                                        image + image_off(ses, i)));
-    }
+    for (size_t i = 0; i < DFX_COUNT(PLACES); i++)
+        DFX_TRY(dfx_lora_block_fill(&ses->programs[PLACES[i].program], PLACES[i].component, loras,
+                                    n, m->backend->act_dtype, m->loras.pool, &m->sink,
+                                    image + image_off(ses, i)));
     return DFX_OK;
 }
 
@@ -213,10 +218,10 @@ static dfx_status upload_image(dfx_model *m, const unsigned char *image) {
     dfx_session *ses = &m->session;
     for (size_t i = 0; i < DFX_COUNT(PLACES); i++) {
         dfx_program_id id = PLACES[i].program;
-        if (ses->programs[id].adapter_bytes)
-            DFX_TRY(m->backend->vt->upload(m->backend, ses->state.adapters[id],
-                                           image + image_off(ses, i),
-                                           ses->programs[id].adapter_bytes));
+        if (ses->programs[id].adapter_bytes == 0)
+            continue;
+        DFX_TRY(m->backend->vt->upload(m->backend, ses->state.adapters[id],
+                                       image + image_off(ses, i), ses->programs[id].adapter_bytes));
     }
     return DFX_OK;
 }

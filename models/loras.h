@@ -20,6 +20,7 @@ typedef struct dfx_loras {
     dfx_lora_file *files; /* owned, each */
     size_t n_files, cap_files;
     int64_t rank;   /* of every place; 0: the model was opened for none */
+    bool has_t5;    /* T5 has places too: a file that was named then has layers of it. Few have */
     dfx_pool *pool; /* owned */
 } dfx_loras;
 

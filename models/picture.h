@@ -69,10 +69,10 @@ typedef struct dfx_state {
     float *cos, *sin;        /* [L, E/2] */
     void *x[DFX_LANES_MAX], *v[DFX_LANES_MAX]; /* [I, channels] of each lane */
     void *rgb;                                 /* [H*W, 3] */
+    void *adapters[DFX_N_PROGRAMS];            /* adapter blocks; NULL where there is none */
     /* With reuse, what the parts of a step hand on to each other: dfx_flux_part. Of each lane but `minus`. */
     void *h[DFX_LANES_MAX], *first[DFX_LANES_MAX], *last[DFX_LANES_MAX], *rest[DFX_LANES_MAX];
-    float *minus, *diff;            /* [1, 1], [1, lanes] */
-    void *adapters[DFX_N_PROGRAMS]; /* adapter blocks; NULL where there is none */
+    float *minus, *diff; /* [1, 1], [1, lanes] */
 } dfx_state;
 
 /* Lay the state of the programs out from `base` on; NULL only counts. Returns its bytes. */

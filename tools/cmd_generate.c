@@ -23,8 +23,8 @@ enum {
     THREADS_MAX = 256,
     TEXT_LENGTH_MAX = 65536,
     GUIDANCE_MAX = 1000,
-    REUSE_MAX = 1000,
     LORA_RANK_MAX = 512,
+    REUSE_MAX = 1000,
     DEVICE_MAX = 63
 };
 

@@ -32,7 +32,8 @@ typedef struct dfx_session {
     bool cond_valid;    /* the modulation table holds text_key at cond_guidance in cond_steps */
     float cond_guidance;
     int cond_steps;
-    char *loras_key; /* owned; what the adapter block holds, NULL: nothing yet */
+    char *loras_key;    /* owned; what the adapter block holds, NULL: nothing yet */
+    dfx_mem lora_image; /* owned; pinned: the blocks on their way; none where the host sees them */
     dfx_mem
         latents[2]; /* owned; pinned: of the last two steps, lane by lane, as the device has them */
     dfx_mem diffs;  /* owned; pinned: of each lane, where blocks may be reused */

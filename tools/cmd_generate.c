@@ -255,8 +255,8 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
         (status = read_prompt(args, settings, console)) != DFX_OK ||
         (status = dfx_lora_list_read(&settings->loras, args, OPT_LORA, console)) != DFX_OK)
         return status;
-    settings->open.loras = settings->loras.paths;
-    settings->open.n_loras = settings->loras.n;
+    settings->open.loras = settings->loras.acting;
+    settings->open.n_loras = settings->loras.n_acting;
     if (!settings->has_seed && (status = draw_seed(settings, console)) != DFX_OK)
         return status;
     status = dfx_output_check(&settings->output, console, settings->seed, settings->n_pictures);

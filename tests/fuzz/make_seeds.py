@@ -153,5 +153,25 @@ def make_t5():
     put("t5_tokenizer", "spiece", spiece)
 
 
-for make in (make_safetensors, make_gguf, make_shards, make_packed, make_configs, make_clip, make_t5):
+def bf16(*shape):
+    n = 1
+    for side in shape:
+        n *= side
+    return "BF16", list(shape), struct.pack("<H", 0x3C00 + n % 128) * n
+
+
+def make_lora():
+    """For tests/golden/tiny-dev, whose blocks are 256 wide."""
+    q = "transformer.transformer_blocks.0.attn.to_q."
+    qkv = "lora_unet_double_blocks_0_img_attn_qkv."
+    alpha = ("F32", [], struct.pack("<f", 2.0))
+    put("lora", "peft", safetensors({q + "lora_A.weight": bf16(1, 256), q + "lora_B.weight": bf16(256, 1)}, {"format": "pt"}))
+    put("lora", "kohya", safetensors({qkv + "lora_down.weight": bf16(1, 256), qkv + "lora_up.weight": bf16(768, 1), qkv + "alpha": alpha}))
+    put("lora", "loha", safetensors({qkv + "hada_w1_a": bf16(768, 1), qkv + "hada_w1_b": bf16(1, 256), qkv + "hada_w2_a": bf16(768, 1),
+                                     qkv + "hada_w2_b": bf16(1, 256), qkv + "alpha": alpha}))
+    put("lora", "lokr", safetensors({qkv + "lokr_w1": bf16(48, 4), qkv + "lokr_w2": bf16(16, 64)}))
+    put("lora", "dora", safetensors({q + "lora_A.weight": bf16(1, 256), q + "lora_B.weight": bf16(256, 1), q + "lora_magnitude_vector": bf16(256)}))
+
+
+for make in (make_safetensors, make_gguf, make_shards, make_packed, make_configs, make_clip, make_t5, make_lora):
     make()

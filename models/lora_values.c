@@ -120,8 +120,8 @@ dfx_status dfx_lora_is_zero(const dfx_tensors *set, const dfx_tensor *tensor, co
     *out = true;
     if (tensor->n_elements == 0)
         return DFX_OK;
-    if (!dfx_dtype_is_numeric(tensor->dtype))
-        return dfx_fail(sink, DFX_E_FORMAT, "%s: %.200s: wanted numbers, found %s",
+    if (!dfx_dtype_is_numeric(tensor->dtype) || dfx_dtype_bytes(tensor->dtype) == 0)
+        return dfx_fail(sink, DFX_E_FORMAT, "%s: %.200s: wanted plain numbers, found %s",
                         dfx_tensors_file_path(set, tensor->file_idx), tensor->name,
                         dfx_dtype_name(tensor->dtype));
     dfx_lora_matrix row = {tensor, 1, (int64_t)tensor->n_elements};

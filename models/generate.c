@@ -6,8 +6,9 @@ static dfx_shape shape_of(const dfx_request *request, int n_pictures) {
     return (dfx_shape){.width = request->width / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
                        .height = request->height / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
                        .n_text = request->text_length,
-                       .n_steps = request->steps,
-                       .n_pictures = n_pictures};
+                       .n_steps = request->steps - dfx_request_first_step(request),
+                       .n_pictures = n_pictures,
+                       .has_init = request->init_rgb != NULL};
 }
 
 dfx_status dfx_request_check_batch(dfx_model *m, const dfx_request *request, int n_pictures) {
@@ -45,12 +46,16 @@ static void set_cancel(dfx_model *m, bool (*cancelled)(void *user), void *user) 
 }
 
 static dfx_image asked_for(const dfx_model *m, const dfx_request *request, int picture) {
+    const dfx_init *init = &m->session.init;
     return (dfx_image){.width = (int)m->session.shape.width,
                        .height = (int)m->session.shape.height,
                        .seed = request->seed + (uint64_t)picture,
                        .steps = request->steps,
                        .text_length = request->text_length,
-                       .guidance = m->parts.configs.flux.has_guidance ? request->guidance : 0};
+                       .guidance = m->parts.configs.flux.has_guidance ? request->guidance : 0,
+                       .strength = request->init_rgb ? request->strength : 0,
+                       .init_checksum = init->checksum,
+                       .has_mask = request->mask != NULL};
 }
 
 /* Pictures of the group that were not finished are nobody's. */
@@ -86,6 +91,7 @@ dfx_status dfx_generate_batch(dfx_model *m, const dfx_request *request, int n, d
         out[i] = (dfx_image){0};
     DFX_TRY(dfx_request_check_batch(m, request, n));
     warn_size(m, request, &m->session.shape);
+    DFX_TRY(dfx_init_begin(m, request));
     set_cancel(m, request->cancelled, request->user);
     dfx_status status = draw_groups(m, request, n, out, begin_ns);
     set_cancel(m, NULL, NULL);

@@ -41,4 +41,7 @@ void dfx_model_trace_close(dfx_model *model);
 /* The whole request against the model's limits. */
 dfx_status dfx_request_validate(const dfx_model *model, const dfx_request *request);
 
+/* Of its steps the first that is made: 0 without an init picture. */
+int dfx_request_first_step(const dfx_request *request);
+
 #endif

@@ -1,4 +1,4 @@
-/* A picture as programs: the five that make one, the state that lives between them, and the planner's view of both. Needs
+/* A picture as programs: the five that make one and the encoder of a picture to begin with, the state that lives between them, and the planner's view of both. Needs
  * configurations and names of tensors, no device. */
 #ifndef DFX_MODELS_PICTURE_H
 #define DFX_MODELS_PICTURE_H
@@ -10,15 +10,15 @@ typedef enum dfx_program_id {
     DFX_PROGRAM_CLIP,
     DFX_PROGRAM_T5,
     DFX_PROGRAM_COND,
+    DFX_PROGRAM_ENCODE, /* of a shape with an init picture alone; else an empty program */
     DFX_PROGRAM_STEP,
     DFX_PROGRAM_DECODE,
     DFX_N_PROGRAMS
 } dfx_program_id;
 
-/* Stages of the plan, in order: CLIP and T5; conditioning; the denoiser, once a step; the decoder. */
+/* Stages of the plan of a shape without an init picture, in order: CLIP and T5; conditioning; the denoiser, once a step; the
+ * decoder. An init picture's encoder is a stage before the denoiser, behind what another init picture leaves as it is. */
 enum { DFX_PLAN_TEXT, DFX_PLAN_COND, DFX_PLAN_DENOISE, DFX_PLAN_DECODE, DFX_N_PLAN_STAGES };
-
-int dfx_picture_stage(dfx_program_id id);
 
 /* Pictures that go through the denoiser side by side, at the most. */
 enum { DFX_LANES_MAX = 8 };
@@ -29,7 +29,11 @@ typedef struct dfx_shape {
     int n_steps;           /* of a request; of a session: at the most */
     int n_pictures;        /* of a request; of a session: its lanes are right for as many */
     int n_lanes;           /* of a session: models/lanes.h chooses them */
+    bool has_init;         /* it begins with a picture, which is encoded */
 } dfx_shape;
+
+/* Of a shape's plan. ENCODE: with an init picture only. */
+int dfx_picture_stage(const dfx_shape *shape, dfx_program_id id);
 
 /* Steps that a session is built for when n_steps are asked for: so that requests of some more or fewer share it. A conditioning
  * of up to 64 rows has the same bits whatever their number is; beyond, sessions are shared by equals only. */
@@ -62,6 +66,8 @@ typedef struct dfx_state {
     float *cos, *sin;        /* [L, E/2] */
     void *x[DFX_LANES_MAX], *v[DFX_LANES_MAX]; /* [I, channels] of each lane */
     void *rgb;                                 /* [H*W, 3] */
+    void *moments,
+        *init_x; /* [h*w, 2 Z], [I, channels]: what the encoder makes of rgb; with an init picture only */
 } dfx_state;
 
 /* Lay the state out from `base` on; NULL only counts. Returns its bytes. */

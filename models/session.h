@@ -4,6 +4,7 @@
 #define DFX_MODELS_SESSION_H
 
 #include "core/budget.h"
+#include "models/init.h"
 #include "models/picture.h"
 #include "offload/executor.h"
 #include "offload/page_feed.h"
@@ -31,7 +32,9 @@ typedef struct dfx_session {
     int64_t pooled_row; /* of clip_out, for text_key */
     bool cond_valid;    /* the modulation table holds text_key at cond_guidance in cond_steps */
     float cond_guidance;
-    int cond_steps;
+    int cond_steps, cond_first_step;
+    float *sigmas; /* owned; of the steps that are conditioned, and the last one's end */
+    dfx_init init;
     dfx_mem
         latents[2]; /* owned; pinned: of the last two steps, lane by lane, as the device has them */
 } dfx_session;
@@ -46,8 +49,8 @@ void dfx_session_end(dfx_model *model); /* frees everything; fine when there is 
 dfx_status dfx_session_group_begin(dfx_model *model, int first_stage, int n_steps, int n_pictures);
 void dfx_session_group_end(dfx_model *model);
 
-/* The sigmas of `n_steps` and their differences, to the state: before conditioning. */
-dfx_status dfx_session_upload_sigmas(dfx_model *model, int n_steps);
+/* The sigmas of `n_steps` from `first_step` on, which are made, and their differences, to the state: before conditioning. */
+dfx_status dfx_session_upload_sigmas(dfx_model *model, int n_steps, int first_step);
 
 /* Queue a program with its pages from the feed. `repeat`: the step of the denoiser, the picture of the decoder, else 0. */
 dfx_status dfx_session_run(dfx_model *model, dfx_program_id id, int repeat, void *const *externs);

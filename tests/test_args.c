@@ -178,10 +178,10 @@ static void args_getter_of_absent_option_changes_nothing(void **state) {
 
 static void args_real_reads_decimals_exactly(void **state) {
     static char *const text[] = {"3.5", "0", "30", ".25", "7.", "0.1", "000123.0625"};
-    static const float wanted[] = {3.5f, 0, 30, .25f, 7, 0.1f, 123.0625f};
+    static const double wanted[] = {3.5, 0, 30, .25, 7, 0.1, 123.0625};
     for (size_t i = 0; i < 7; i++) {
         dfx_args args;
-        float value = -1;
+        double value = -1;
         assert_true(PARSE(&args, "--guidance", text[i]));
         assert_true(dfx_args_real(&args, GUIDANCE, 0, 1000, &value));
         assert_memory_equal(&value, &wanted[i], sizeof(value));
@@ -194,7 +194,7 @@ static void args_real_refuses_everything_else(void **state) {
         "1.2.3", ".",   "3.5 ", " 3",  "1000.01", "3.5f",  "1234567890123456"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         dfx_args args;
-        float value = -1;
+        double value = -1;
         char word[64];
         snprintf(word, sizeof(word), "--guidance=%s", bad[i]);
         assert_true(PARSE(&args, word));

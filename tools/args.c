@@ -237,7 +237,7 @@ bool dfx_args_int(dfx_args *args, int which, int min, int max, int *out) {
     return true;
 }
 
-bool dfx_args_real(dfx_args *args, int which, double min, double max, float *out) {
+bool dfx_args_real(dfx_args *args, int which, double min, double max, double *out) {
     double value;
     if (!dfx_args_given(args, which))
         return true;
@@ -245,7 +245,7 @@ bool dfx_args_real(dfx_args *args, int which, double min, double max, float *out
     if (!decimal(text, text + strlen(text), &value) || value < min || value > max)
         return mistake(args, "--%s: wanted a number such as 3.5, from %g to %g, found \"%s\"",
                        args->options[which].name, min, max, text);
-    *out = (float)value;
+    *out = value;
     return true;
 }
 

@@ -45,7 +45,7 @@ bool dfx_args_given(const dfx_args *args, int which);
 
 /* Each leaves *out alone when the option was not given. Both bounds are allowed values. */
 bool dfx_args_int(dfx_args *args, int which, int min, int max, int *out);
-bool dfx_args_real(dfx_args *args, int which, double min, double max, float *out); /* "3.5" */
+bool dfx_args_real(dfx_args *args, int which, double min, double max, double *out); /* "3.5" */
 /* 0 to 2^64 - 1; -1 leaves *out alone, as if it had not been given. */
 bool dfx_args_seed(dfx_args *args, int which, bool *given, uint64_t *out);
 /* "1024x768", each side within the bounds. */

@@ -10,6 +10,7 @@
 #include "tools/commands.h"
 #include "tools/console.h"
 #include "tools/find_model.h"
+#include "tools/init_files.h"
 #include "tools/output.h"
 #include "tools/pack_progress.h"
 #include "tools/prompt.h"
@@ -29,6 +30,9 @@ enum {
     OPT_OUTPUT,
     OPT_PROMPT,
     OPT_PROMPT_FILE,
+    OPT_INIT,
+    OPT_STRENGTH,
+    OPT_MASK,
     OPT_SIZE,
     OPT_WIDTH,
     OPT_HEIGHT,
@@ -60,6 +64,9 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_OUTPUT] = {"output", 'o', "a file name"},
     [OPT_PROMPT] = {"prompt", 'p', "the text"},
     [OPT_PROMPT_FILE] = {"prompt-file", 0, "a file name"},
+    [OPT_INIT] = {"init", 0, "a picture, PNG or JPEG"},
+    [OPT_STRENGTH] = {"strength", 0, "a number"},
+    [OPT_MASK] = {"mask", 0, "a picture, PNG or JPEG"},
     [OPT_SIZE] = {"size", 0, "WIDTHxHEIGHT"},
     [OPT_WIDTH] = {"width", 0, "a number of pixels"},
     [OPT_HEIGHT] = {"height", 0, "a number of pixels"},
@@ -85,11 +92,12 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_VERSION] = {"version", 0, NULL},
 };
 
-/* The command line, understood. 0 (or a negative guidance) leaves the choice to the model. */
+/* The command line, understood. 0 (or a negative guidance, and strength) leaves the choice to the model. */
 typedef struct generate_settings {
     const char *prompt;
     int width, height, steps, text_length;
-    float guidance;
+    double guidance, strength;
+    dfx_init_files init;
     bool has_seed;
     uint64_t seed;
     int n_pictures;
@@ -131,13 +139,14 @@ static bool read_numbers(dfx_args *args, generate_settings *to) {
     static const char *const quants[] = {"auto", "bf16", "int8", "int8wo", "fp8", NULL};
     static const char *const verifies[] = {"first", "always", NULL};
     int device = DFX_DEVICE_AUTO, offload = 0, quant = 0, verify = 0;
-    to->guidance = -1;
+    to->guidance = to->strength = -1;
     to->n_pictures = 1;
     bool good =
         dfx_args_extent(args, OPT_SIZE, DFX_SIZE_MULTIPLE, DFX_SIDE_MAX, &to->width, &to->height) &&
         read_side(args, OPT_WIDTH, &to->width) && read_side(args, OPT_HEIGHT, &to->height) &&
         dfx_args_int(args, OPT_STEPS, 1, DFX_STEPS_MAX, &to->steps) &&
         dfx_args_real(args, OPT_GUIDANCE, 0, GUIDANCE_MAX, &to->guidance) &&
+        dfx_args_real(args, OPT_STRENGTH, 0, 1, &to->strength) &&
         dfx_args_int(args, OPT_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &to->text_length) &&
         dfx_args_seed(args, OPT_SEED, &to->has_seed, &to->seed) &&
         dfx_args_int(args, OPT_COUNT, 1, COUNT_MAX, &to->n_pictures) &&
@@ -170,6 +179,12 @@ static dfx_status check_numbers(const dfx_args *args, const generate_settings *s
                                 "--seed %" PRIu64
                                 " --count %d: the last seed would be above %" PRIu64,
                                 settings->seed, settings->n_pictures, UINT64_MAX);
+    if (settings->strength == 0)
+        return dfx_console_fail(console, DFX_E_USAGE,
+                                "--strength 0: wanted more than 0; it would leave no step to make");
+    if (dfx_args_given(args, OPT_STRENGTH) && !dfx_args_given(args, OPT_INIT))
+        return dfx_console_fail(console, DFX_E_USAGE,
+                                "--strength: wanted --init with it, the picture to begin with");
     if (dfx_args_given(args, OPT_QUIET) && dfx_args_given(args, OPT_VERBOSE))
         return dfx_console_fail(console, DFX_E_USAGE, "--quiet and --verbose: wanted one of them");
     if (dfx_args_given(args, OPT_TRACE) && strcmp(args->value[OPT_TRACE], "-") == 0)
@@ -234,8 +249,10 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
         return status;
     if (!settings->has_seed && (status = draw_seed(settings, console)) != DFX_OK)
         return status;
-    status = dfx_output_check(&settings->output, console, settings->seed, settings->n_pictures);
-    if (status != DFX_OK)
+    if ((status = dfx_output_check(&settings->output, console, settings->seed,
+                                   settings->n_pictures)) != DFX_OK ||
+        (status = dfx_init_files_read(console, args->value[OPT_INIT], args->value[OPT_MASK],
+                                      &settings->init)) != DFX_OK)
         return status;
     settings->open.profile = args->value[OPT_PROFILE];
     settings->open.trace_path = args->value[OPT_TRACE];
@@ -306,7 +323,10 @@ static void make_request(generate_run *at, dfx_request *request) {
     if (settings->text_length)
         request->text_length = settings->text_length;
     if (settings->guidance >= 0)
-        request->guidance = settings->guidance;
+        request->guidance = (float)settings->guidance;
+    if (settings->strength >= 0)
+        request->strength = settings->strength;
+    dfx_init_files_request(&settings->init, at->model, settings->width, settings->height, request);
     if (settings->guidance >= 0 && !at->info.has_guidance)
         dfx_console_say(at->console, DFX_INFO,
                         "--guidance is ignored: %s has no guidance embedding", at->info.kind);
@@ -388,6 +408,7 @@ int dfx_cmd_generate(int argc, char **argv) {
     }
     if (status == DFX_OK)
         status = open_and_make(&settings, &console);
+    dfx_init_files_free(&settings.init);
     dfx_console_fini(&console);
     return dfx_status_exit_code(status);
 }

@@ -15,11 +15,12 @@ typedef struct op_entry {
 } op_entry;
 
 static const op_entry entries[DFX_N_OP_KINDS] = {
-    [DFX_OP_LINEAR] = {{"linear", 8,
+    [DFX_OP_LINEAR] = {{"linear", 10,
                         BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_GATE) | BIT(DFX_LINEAR_R) |
-                            BIT(DFX_LINEAR_SCALE) | BIT(DFX_LINEAR_X_SCALE),
+                            BIT(DFX_LINEAR_SCALE) | BIT(DFX_LINEAR_X_SCALE) | BIT(DFX_LINEAR_T) |
+                            BIT(DFX_LINEAR_U),
                         false, BIT(DFX_LINEAR_W) | BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_SCALE)},
-                       {"y", "x", "w", "b", "gate", "r", "scale", "x_scale"}},
+                       {"y", "x", "w", "b", "gate", "r", "scale", "x_scale", "t", "u"}},
     [DFX_OP_LAYERNORM] = {{"layernorm", 7,
                            BIT(DFX_NORM_W) | BIT(DFX_NORM_B) | BIT(DFX_NORM_SCALE) |
                                BIT(DFX_NORM_SHIFT) | BIT(DFX_NORM_Y_SCALE),
@@ -232,17 +233,33 @@ static dfx_status check_linear_scale(const check *c) {
                 "int8 products of at most 132104 columns, so that int32 holds their sum", w->cols);
 }
 
+static bool is_plain(dfx_dtype dtype) {
+    return dtype == DFX_DTYPE_F32 || dtype == DFX_DTYPE_F16 || dtype == DFX_DTYPE_BF16;
+}
+
 static dfx_status check_linear_x_scale(const check *c) {
     const dfx_mat *m = c->call->m;
+    dfx_dtype x = m[DFX_LINEAR_X].dtype, w = m[DFX_LINEAR_W].dtype;
     if (!present(&m[DFX_LINEAR_X_SCALE]))
         return DFX_OK;
     DFX_TRY(want_shape(c, DFX_LINEAR_X_SCALE, 1, m[0].rows));
-    if (present(&m[DFX_LINEAR_SCALE]) && !c->call->p.weight_only &&
-        m[DFX_LINEAR_X].dtype == m[DFX_LINEAR_W].dtype)
+    if (present(&m[DFX_LINEAR_SCALE]) ? !c->call->p.weight_only && x == w : is_plain(w))
         return DFX_OK;
     return dfx_fail(c->sink, DFX_E_INTERNAL,
-                    "op %s: wanted w of %s with a scale beside codes of x, found %s", op_name(c),
-                    dfx_dtype_name(m[DFX_LINEAR_X].dtype), dfx_dtype_name(m[DFX_LINEAR_W].dtype));
+                    "op %s: wanted w of %s with a scale, or of F32, F16 or BF16, beside codes of "
+                    "x, found %s",
+                    op_name(c), dfx_dtype_name(x), dfx_dtype_name(w));
+}
+
+static dfx_status check_linear_adapter(const check *c) {
+    const dfx_mat *m = c->call->m, *t = &m[DFX_LINEAR_T];
+    DFX_TRY(want_pair(c, DFX_LINEAR_T, DFX_LINEAR_U));
+    if (!present(t))
+        return DFX_OK;
+    DFX_TRY(want(c, t->cols % DFX_ADAPTER_GRAIN == 0 && t->cols <= DFX_ADAPTER_RANK_MAX,
+                 "t of a multiple of 16 columns, at most 512", t->cols));
+    DFX_TRY(want_shape(c, DFX_LINEAR_T, m[0].rows, t->cols));
+    return want_shape(c, DFX_LINEAR_U, m[0].cols, t->cols);
 }
 
 static dfx_status check_linear(const check *c) {
@@ -254,6 +271,7 @@ static dfx_status check_linear(const check *c) {
     DFX_TRY(want_like(c, DFX_LINEAR_R, &m[0]));
     DFX_TRY(check_linear_scale(c));
     DFX_TRY(check_linear_x_scale(c));
+    DFX_TRY(check_linear_adapter(c));
     return want_act(c);
 }
 
@@ -486,7 +504,7 @@ double dfx_op_flops(const dfx_op_call *call) {
     double n_out = (double)m[0].rows * (double)m[0].cols;
     switch (call->kind) {
     case DFX_OP_LINEAR:
-        return 2 * n_out * (double)m[DFX_LINEAR_X].cols;
+        return 2 * n_out * (double)(m[DFX_LINEAR_X].cols + m[DFX_LINEAR_T].cols);
     case DFX_OP_CONV2D:
         return 2 * n_out * (double)m[DFX_CONV_W].cols;
     case DFX_OP_ATTENTION: {

@@ -27,13 +27,15 @@ typedef enum dfx_act { DFX_ACT_NONE, DFX_ACT_SILU, DFX_ACT_GELU_TANH, DFX_ACT_QU
 
 /* Kinds of ops. Beside each: the operands in slot order ("out" written, "io" read and written), then parameters. */
 typedef enum dfx_op_kind {
-    /* y = r + gate * act(x W^T + b).   out y [M,N]; x [M,K]; W [N,K]; b [N]?; gate [1,N]?; r [M,N]? (may be y itself).
+    /* y = r + gate * act(x W^T + t u^T + b).   out y [M,N]; x [M,K]; W [N,K]; b [N]?; gate [1,N]?; r [M,N]? (may be y itself);
+     * t [M,R]? and u [N,R]?, both or none: what adapters of low rank add, t being x A^T. R is a multiple of 16, at most 512.
      * Products accumulate in f32. M <= 64 with weights that are not f32: a row of y is bit for bit the same whatever M is.
      * Quantized: W is I8 or F8_E4M3 codes with `scale` [1,N] f32, W[n,k] = code[n,k] * scale[n].
      *   int8 and fp8 (weight_only false): every row of x is quantized too, as quant/FORMAT.md says (codes cx, scale sx);
      *   product = sx[m] * scale[n] * sum_k cx[m,k] * code[n,k]; the sum is exact in int32 for int8, f32 for fp8.
      *   weight_only: x as it is, product = scale[n] * sum_k x[m,k] * code[n,k] in f32.
-     * x_scale [1,M]? f32: x is codes already, of the type of W, with these scales: what QUANTIZE makes of it. */
+     * x_scale [1,M]? f32: x is codes already, with these scales: what QUANTIZE makes of it. They are of the type of W; or W
+     * has no scale and is F32, F16 or BF16, and the codes stand for the values that they are codes of. */
     DFX_OP_LINEAR,
     /* y = LN(x) * w + b; or, with scale and shift, y = LN(x) * (1 + scale) + shift.  LN: mean and biased variance over D.
      * out y [T,D] (may be x); x [T,D]; w [D]?; b [D]?; scale [1,D]?; shift [1,D]?; out y_scale [1,T]? f32: y is codes, I8
@@ -85,7 +87,7 @@ typedef enum dfx_op_kind {
     DFX_N_OP_KINDS
 } dfx_op_kind;
 
-enum { DFX_OP_SLOTS = 8 };
+enum { DFX_OP_SLOTS = 10, DFX_ADAPTER_GRAIN = 16, DFX_ADAPTER_RANK_MAX = 512 };
 
 /* Slot numbers, by op. Slot 0 is always the output. */
 enum {
@@ -96,6 +98,8 @@ enum {
     DFX_LINEAR_R,
     DFX_LINEAR_SCALE,
     DFX_LINEAR_X_SCALE,
+    DFX_LINEAR_T,
+    DFX_LINEAR_U,
     DFX_NORM_X = 1,
     DFX_NORM_W,
     DFX_NORM_B,
@@ -149,9 +153,9 @@ typedef struct dfx_op_call {
 typedef struct dfx_op_info {
     const char *name;
     uint8_t n_slots;
-    uint8_t optional; /* bit i: slot i may be absent */
-    bool inout;       /* slot 0 is read too */
-    uint8_t weights;  /* bit i: slot i is a weight: any dtype that can be widened, any alignment */
+    uint16_t optional; /* bit i: slot i may be absent */
+    bool inout;        /* slot 0 is read too */
+    uint16_t weights;  /* bit i: slot i is a weight: any dtype that can be widened, any alignment */
 } dfx_op_info;
 
 const dfx_op_info *dfx_op_info_of(dfx_op_kind kind);

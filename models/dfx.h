@@ -56,6 +56,10 @@ typedef struct dfx_open_options {
     const char *profile;
     bool
         verify_always; /* check a page's checksum on every read, not only on its first; embedding tables at open */
+    /* LoRAs that requests will name: so much room is made beside the layers that these fit all at once, and lora_max files of
+     * rank lora_max_rank. Zeros and no paths: requests name none. Paths are borrowed for the call. */
+    const char *const *loras;
+    int n_loras, lora_max_rank, lora_max;
     /* A timeline of stages, ops, copies and reads: Chrome's trace JSON, which Perfetto shows. Written anew after each picture
      * and when the model is closed. NULL: none. */
     const char *trace_path;
@@ -115,6 +119,12 @@ enum {
 
 typedef struct dfx_image dfx_image;
 
+/* A LoRA file, or a folder with one, and how much of it. */
+typedef struct dfx_lora_use {
+    const char *path; /* borrowed for the call */
+    float strength;   /* finite; 0: as if it were not named */
+} dfx_lora_use;
+
 typedef struct dfx_request {
     const char *
         prompt; /* UTF-8, at most DFX_PROMPT_BYTES_MAX bytes; borrowed for the call. Bad UTF-8 becomes U+FFFD */
@@ -132,6 +142,9 @@ typedef struct dfx_request {
     const uint8_t *mask;
     uint64_t
         seed; /* the noise is torch.randn's for this seed; only the low 32 bits matter, as in torch */
+    /* Their changes add up, whatever the order. Another list than before changes no more than a block of the device's memory. */
+    const dfx_lora_use *loras;
+    int n_loras;
     void (*progress)(void *user, const dfx_progress *progress); /* may be NULL */
     bool (*cancelled)(void *user); /* may be NULL; polled often, from any thread */
     /* A picture is finished, *image is its place in `out`; may be NULL. It may be saved here, and freed, which leaves zeros in

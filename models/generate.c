@@ -1,5 +1,6 @@
 /* The calls that make pictures: a request is checked, the session built for it, and the pictures are made in groups of as many
  * as it has lanes. */
+#include "models/model.h"
 #include "models/pipeline.h"
 
 static dfx_shape shape_of(const dfx_request *request, int n_pictures) {
@@ -15,6 +16,7 @@ dfx_status dfx_request_check_batch(dfx_model *m, const dfx_request *request, int
     DFX_TRY(dfx_request_validate(m, request));
     if (n_pictures < 1)
         return dfx_fail(&m->sink, DFX_E_USAGE, "pictures: wanted at least 1, found %d", n_pictures);
+    DFX_TRY(dfx_loras_check(m, request));
     dfx_shape shape = shape_of(request, n_pictures);
     return dfx_session_begin(m, &shape);
 }
@@ -92,6 +94,7 @@ dfx_status dfx_generate_batch(dfx_model *m, const dfx_request *request, int n, d
     DFX_TRY(dfx_request_check_batch(m, request, n));
     warn_size(m, request, &m->session.shape);
     DFX_TRY(dfx_init_begin(m, request));
+    DFX_TRY(dfx_loras_apply(m, request));
     set_cancel(m, request->cancelled, request->user);
     dfx_status status = draw_groups(m, request, n, out, begin_ns);
     set_cancel(m, NULL, NULL);

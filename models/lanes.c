@@ -25,7 +25,9 @@ static dfx_status plan_with(const dfx_lanes_question *q, int n_lanes, const dfx_
     out->problem.n_stages = out->trace.n_stages;
     out->problem.n_together = (uint32_t)n_lanes;
     out->problem.state_bytes =
-        dfx_picture_state(q->configs, &out->shape, q->act_dtype, NULL, &unused);
+        dfx_picture_state(q->configs, &out->shape, q->act_dtype, q->programs, NULL, &unused);
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        out->problem.adapter_bytes += q->programs[i].adapter_bytes;
     dfx_status status = dfx_plan_make(&out->problem, sink, &out->plan);
     if (status != DFX_OK)
         dfx_lanes_answer_fini(out);

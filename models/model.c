@@ -16,6 +16,7 @@ void dfx_model_env(const dfx_model *m, dfx_build_env env[DFX_N_COMPONENTS]) {
                                  .weight_only = dfx_packed_quant(m->packed) == DFX_Q_INT8WO,
                                  .act_dtype = m->backend->act_dtype,
                                  .sink = &m->sink};
+    env[DFX_CLIP].adapter_rank = env[DFX_TRANSFORMER].adapter_rank = m->loras.rank;
 }
 
 /* What the machine has, less a tenth for others. */
@@ -267,6 +268,7 @@ static dfx_status open_model(dfx_model *m, const dfx_open_options *o) {
     DFX_TRY(open_backend(m, o));
     DFX_TRY(open_packed(m, o));
     DFX_TRY(open_parts(m));
+    DFX_TRY(dfx_loras_reserve(m, o));
     return check_tensors(m);
 }
 
@@ -292,6 +294,7 @@ void dfx_model_close(dfx_model *m) {
     dfx_model_trace_close(m);
     dfx_program_fini(&m->clip_table);
     dfx_program_fini(&m->t5_table);
+    dfx_loras_fini(&m->loras);
     dfx_parts_fini(&m->parts);
     dfx_packed_close(m->packed);
     dfx_free(m->name);

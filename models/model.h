@@ -5,6 +5,7 @@
 
 #include "core/timeline.h"
 #include "models/dfx.h"
+#include "models/loras.h"
 #include "models/parts.h"
 #include "models/session.h"
 #include "offload/packed.h"
@@ -21,6 +22,7 @@ struct dfx_model {
     dfx_offload offload;
     dfx_verify verify;
     dfx_parts parts;
+    dfx_loras loras;
     dfx_program clip_table, t5_table; /* embeddings: pages that stay in the file */
     bool (*cancelled)(void *user);    /* of the request at hand */
     void *cancel_user;

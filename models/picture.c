@@ -92,8 +92,8 @@ static void *carve(carver *c, int64_t rows, int64_t cols, size_t value_bytes) {
     return at;
 }
 
-size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act_dtype, void *base,
-                         dfx_state *out) {
+size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act_dtype,
+                         const dfx_program programs[DFX_N_PROGRAMS], void *base, dfx_state *out) {
     carver c = {.base = base};
     size_t act = dfx_dtype_bytes(act_dtype);
     int64_t I = dfx_picture_tokens(f, s), L = s->n_text + I, half = f->flux.head_size / 2;
@@ -120,5 +120,8 @@ size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act
         out->moments = carve(&c, 4 * I, 2 * f->vae.latent_channels, act);
         out->init_x = carve(&c, I, f->flux.in_channels, act);
     }
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        out->adapters[i] =
+            programs[i].adapter_bytes ? carve(&c, 1, (int64_t)programs[i].adapter_bytes, 1) : NULL;
     return c.used;
 }

@@ -66,12 +66,13 @@ typedef struct dfx_state {
     float *cos, *sin;        /* [L, E/2] */
     void *x[DFX_LANES_MAX], *v[DFX_LANES_MAX]; /* [I, channels] of each lane */
     void *rgb;                                 /* [H*W, 3] */
-    void *moments,
-        *init_x; /* [h*w, 2 Z], [I, channels]: what the encoder makes of rgb; with an init picture only */
+    void *moments;                             /* [h*w, 2 Z]: of an init picture, like init_x */
+    void *init_x;                              /* [I, channels] */
+    void *adapters[DFX_N_PROGRAMS];            /* adapter blocks; NULL where there is none */
 } dfx_state;
 
-/* Lay the state out from `base` on; NULL only counts. Returns its bytes. */
+/* Lay the state of the programs out from `base` on; NULL only counts. Returns its bytes. */
 size_t dfx_picture_state(const dfx_configs *configs, const dfx_shape *shape, dfx_dtype act_dtype,
-                         void *base, dfx_state *out);
+                         const dfx_program programs[DFX_N_PROGRAMS], void *base, dfx_state *out);
 
 #endif

@@ -70,7 +70,7 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
     DFX_TRY(m->backend->vt->workspace_alloc(m->backend));
     DFX_TRY(m->backend->vt->alloc(m->backend, plan->arena_bytes, "arena", &ses->arena));
     size_t state_bytes = dfx_picture_state(&m->parts.configs, &ses->shape, m->backend->act_dtype,
-                                           ses->arena.ptr, &ses->state);
+                                           ses->programs, ses->arena.ptr, &ses->state);
     ses->executor = (dfx_executor){.backend = m->backend,
                                    .sink = &m->sink,
                                    .activations = (unsigned char *)ses->arena.ptr + state_bytes};
@@ -160,6 +160,7 @@ void dfx_session_end(dfx_model *m) {
     dfx_free(ses->sigmas);
     dfx_free(ses->page_idx);
     dfx_free(ses->text_key);
+    dfx_free(ses->loras_key);
     *ses = (dfx_session){0};
 }
 
@@ -279,6 +280,7 @@ dfx_status dfx_session_run_lanes(dfx_model *m, dfx_program_id id, int repeat, vo
     for (int i = 0; i < n_lanes; i++)
         lanes[i] = (dfx_lane){.externs = externs + (size_t)i * ses->programs[id].n_externs,
                               .recorded = id == DFX_PROGRAM_STEP ? &ses->recorded[i] : NULL};
+    ses->executor.adapters = ses->state.adapters[id];
     dfx_status status = dfx_executor_run_lanes(&ses->executor, &ses->programs[id], &pages, lanes,
                                                (uint32_t)n_lanes);
     return status == DFX_OK ? f.status : status;

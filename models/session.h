@@ -35,6 +35,7 @@ typedef struct dfx_session {
     int cond_steps, cond_first_step;
     float *sigmas; /* owned; of the steps that are conditioned, and the last one's end */
     dfx_init init;
+    char *loras_key; /* owned; what the adapter block holds, NULL: nothing yet */
     dfx_mem
         latents[2]; /* owned; pinned: of the last two steps, lane by lane, as the device has them */
 } dfx_session;

@@ -27,7 +27,8 @@ void dfx_builder_init(dfx_builder *b, const char *name, const char *component,
                        .component = component,
                        .page_idx = DFX_NO_PAGE,
                        .scope = ""};
-    b->program = (dfx_program){.name = name, .tensors = env->tensors, .n_bufs = 1};
+    b->program = (dfx_program){
+        .name = name, .tensors = env->tensors, .n_bufs = 1, .adapter_rank = env->adapter_rank};
     dfx_arena_init(&b->program.arena, "program");
     if (PUSH(b, b->program.bufs, 1, b->cap_bufs) == DFX_OK)
         b->program.bufs[0] = (dfx_buf){0};
@@ -132,6 +133,23 @@ dfx_ref dfx_temp_of(dfx_builder *b, int64_t rows, int64_t cols, dfx_dtype dtype)
 
 dfx_ref dfx_temp(dfx_builder *b, int64_t rows, int64_t cols) {
     return dfx_temp_of(b, rows, cols, b->env.act_dtype);
+}
+
+dfx_ref dfx_adapter_buf(dfx_builder *b, int64_t rows, int64_t cols) {
+    return add_buf(
+        b,
+        (dfx_buf){.kind = DFX_BUF_ADAPTER, .dtype = b->env.act_dtype, .rows = rows, .cols = cols});
+}
+
+void dfx_builder_adapter(dfx_builder *b, const dfx_adapter *adapter) {
+    dfx_program *p = &b->program;
+    if (PUSH(b, p->adapters, p->n_adapters, b->cap_adapters) != DFX_OK)
+        return;
+    const char *layer = join_name(b, b->scope, adapter->layer);
+    if (stuck(b))
+        return;
+    p->adapters[p->n_adapters] = *adapter;
+    p->adapters[p->n_adapters++].layer = layer;
 }
 
 /* A checkpoint's tensor must be what the architecture says. */
@@ -312,12 +330,23 @@ static dfx_status cut_regions(dfx_program *p, const dfx_sink *sink) {
     return DFX_OK;
 }
 
+static void place_adapters(dfx_program *p) {
+    for (uint32_t i = 1; i < p->n_bufs; i++) {
+        dfx_buf *buf = &p->bufs[i];
+        if (buf->kind != DFX_BUF_ADAPTER)
+            continue;
+        buf->off = p->adapter_bytes;
+        p->adapter_bytes += dfx_align_up(buf->bytes, DFX_ACT_ALIGN);
+    }
+}
+
 dfx_status dfx_builder_finish(dfx_builder *b, dfx_program *out) {
     dfx_program *p = &b->program;
     if (!stuck(b))
         settle_ops(p);
     if (!stuck(b))
         b->status = dfx_liveness_place(p->bufs, p->n_bufs, b->sink, &p->act_bytes);
+    place_adapters(p);
     if (!stuck(b))
         b->status = cut_regions(p, b->sink);
     for (uint32_t i = 0; !stuck(b) && i < p->n_pages; i++) {
@@ -330,6 +359,7 @@ dfx_status dfx_builder_finish(dfx_builder *b, dfx_program *out) {
     settle(b, (void **)&p->pages, p->n_pages, sizeof(*p->pages));
     settle(b, (void **)&p->ops, p->n_ops, sizeof(*p->ops));
     settle(b, (void **)&p->externs, p->n_externs, sizeof(*p->externs));
+    settle(b, (void **)&p->adapters, p->n_adapters, sizeof(*p->adapters));
     if (stuck(b))
         dfx_program_fini(p);
     else

@@ -22,6 +22,8 @@ typedef struct dfx_build_env {
     const dfx_q_policy
         *like; /* with tensors NULL: the formats that weights of BF16 would have; NULL: BF16 */
     bool weight_only; /* int8 weights with scales are multiplied without quantizing x */
+    int64_t
+        adapter_rank; /* every linear layer has a place for an adapter of this rank; a multiple of DFX_ADAPTER_GRAIN, 0: none */
     dfx_dtype act_dtype;
     const dfx_sink *sink;
 } dfx_build_env;
@@ -35,7 +37,7 @@ typedef struct dfx_builder {
     uint32_t page_idx; /* current, or DFX_NO_PAGE */
     const char *scope; /* prefix of weight names: "" or with a trailing point */
     /* growing arrays, moved to the arena at finish */
-    size_t cap_bufs, cap_weights, cap_pages, cap_ops, cap_externs;
+    size_t cap_bufs, cap_weights, cap_pages, cap_ops, cap_externs, cap_adapters;
 } dfx_builder;
 
 void dfx_builder_init(dfx_builder *b, const char *name, const char *component,
@@ -61,6 +63,7 @@ dfx_ref dfx_extern_buf(dfx_builder *b, const char *name, int64_t rows, int64_t c
                        dfx_dtype dtype);
 dfx_ref dfx_temp(dfx_builder *b, int64_t rows, int64_t cols);
 dfx_ref dfx_temp_of(dfx_builder *b, int64_t rows, int64_t cols, dfx_dtype dtype);
+dfx_ref dfx_adapter_buf(dfx_builder *b, int64_t rows, int64_t cols);
 /* A weight seen as [rows, cols]; the tensor's shape must multiply to that, with its first dimension `rows` unless rows is 1. */
 dfx_ref dfx_weight_ref(dfx_builder *b, const char *name, int64_t rows, int64_t cols);
 
@@ -84,6 +87,21 @@ typedef struct dfx_linear_spec {
     dfx_ref gate, residual, into;
 } dfx_linear_spec;
 dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *spec);
+
+/* The place of an adapter beside a product of x [M, k], or of its codes, with n rows of weights; absent refs where the env wants
+ * none. What computes t is emitted. */
+typedef struct dfx_adapter_spec {
+    dfx_ref x, x_scale; /* x_scale absent: x is no codes */
+    const char *name;   /* of the layer, local */
+    int64_t n;
+} dfx_adapter_spec;
+typedef struct dfx_adapter_refs {
+    dfx_ref t, u;
+} dfx_adapter_refs;
+dfx_adapter_refs dfx_adapter_place(dfx_builder *b, const dfx_adapter_spec *spec);
+
+/* Note one; its layer gets the scope put before it. */
+void dfx_builder_adapter(dfx_builder *b, const dfx_adapter *adapter);
 
 /* LayerNorm or RMSNorm with weights: name.weight, name.bias. */
 dfx_ref dfx_layernorm(dfx_builder *b, dfx_ref x, const char *name, float eps);

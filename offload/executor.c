@@ -13,7 +13,7 @@ dfx_status dfx_executor_announce(dfx_backend *backend, const dfx_program *progra
 
 /* Where the buffers of a lane are, in a region. */
 typedef struct places {
-    unsigned char *activations, *page;
+    unsigned char *activations, *page, *adapters;
     void *const *externs;
 } places;
 
@@ -27,6 +27,9 @@ static void *address(const dfx_program *program, const dfx_ref *r, const places 
         break;
     case DFX_BUF_EXTERN:
         base = at->externs[buf->idx];
+        break;
+    case DFX_BUF_ADAPTER:
+        base = at->adapters + buf->off;
         break;
     case DFX_BUF_WEIGHT:
         base = at->page + program->weights[buf->idx].off;
@@ -111,7 +114,7 @@ static void range_end(const dfx_executor *ex) {
 /* All lanes, while the page is there. */
 static dfx_status run_lanes(dfx_executor *ex, const dfx_program *program, uint32_t region_idx,
                             const dfx_lane *lanes, uint32_t n_lanes, void *page) {
-    places at = {.activations = ex->activations, .page = page};
+    places at = {.activations = ex->activations, .page = page, .adapters = ex->adapters};
     for (uint32_t i = 0; i < n_lanes; i++) {
         at.externs = lanes[i].externs;
         DFX_TRY(run_region(ex, program, lanes[i].recorded, region_idx, &at));

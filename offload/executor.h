@@ -31,6 +31,9 @@ typedef struct dfx_executor {
     void *
         activations; /* borrowed; device address, DFX_ACT_ALIGN: program->act_bytes for each lane */
     size_t activation_bytes;
+    void *
+        adapters; /* borrowed; device address of the program's adapter block, DFX_ACT_ALIGN; NULL where it has none. The
+                     * same one for all runs that share recordings */
     dfx_probe_fn probe; /* NULL: none. With one, ops are run one by one */
     void *probe_user;
     uint32_t n_recorded; /* regions, so far */

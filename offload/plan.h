@@ -50,7 +50,8 @@ typedef struct dfx_plan_problem {
     uint64_t budget_bytes;    /* of the device, everything included */
     uint64_t workspace_bytes; /* held outside the arena: the backend's own, and */
     uint64_t driver_bytes;    /* of them the driver's: context, libraries, kernels, recordings */
-    uint64_t state_bytes;     /* of the arena: what outlives a stage */
+    uint64_t state_bytes;     /* of the arena: what outlives a stage, and */
+    uint64_t adapter_bytes;   /* of them the adapters' */
     uint64_t ram_budget_bytes;
     dfx_offload offload;
     const dfx_profile *profile;

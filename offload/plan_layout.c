@@ -277,7 +277,8 @@ static void note_sizes(layout *l) {
     }
     add_owner(plan, "driver", l->p->driver_bytes);
     add_owner(plan, "workspace", l->p->workspace_bytes - l->p->driver_bytes);
-    add_owner(plan, "state", l->state_bytes);
+    add_owner(plan, "state", l->state_bytes - l->p->adapter_bytes);
+    add_owner(plan, "LoRA adapters", l->p->adapter_bytes);
     add_owner(plan, "activations", activations);
     add_owner(plan, "slots and pages of a stage", l->low_bytes - activations);
     add_owner(plan, "permanent pages", l->permanent_bytes);

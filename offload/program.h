@@ -2,9 +2,12 @@
  * those weights live in. Built by a model through offload/builder.h, immutable afterwards, run by offload/executor.h.
  *
  *   buffer  a matrix with a place: TEMP (in the activation block, placed by liveness), EXTERN (its address is bound at
- *           each run: inputs, outputs, state that outlives the run), WEIGHT (in a page)
+ *           each run: inputs, outputs, state that outlives the run), WEIGHT (in a page), ADAPTER (in the adapter block, which
+ *           outlives runs and is written between them)
  *   ref     a rectangle of a buffer: what an op names
  *   page    all weights of one block, contiguous; the unit that moves. An op reads weights of one page at the most.
+ *   adapter what is added to a linear layer beside its weights: y += (x A^T) u^T, A [rank, k] and u [n, rank] in the adapter
+ *           block. Zeros add nothing.
  *   region  the longest run of ops that wants no other page. Ops without weights belong to the region before them, the
  *           first ones to the first region. */
 #ifndef DFX_OFFLOAD_PROGRAM_H
@@ -22,7 +25,12 @@ typedef struct dfx_ref {
     int64_t row0, rows, col0, cols;
 } dfx_ref;
 
-typedef enum dfx_buf_kind { DFX_BUF_TEMP, DFX_BUF_EXTERN, DFX_BUF_WEIGHT } dfx_buf_kind;
+typedef enum dfx_buf_kind {
+    DFX_BUF_TEMP,
+    DFX_BUF_EXTERN,
+    DFX_BUF_WEIGHT,
+    DFX_BUF_ADAPTER
+} dfx_buf_kind;
 
 typedef struct dfx_buf {
     dfx_buf_kind kind;
@@ -31,7 +39,7 @@ typedef struct dfx_buf {
     size_t bytes;
     uint32_t idx;               /* EXTERN: into the bindings; WEIGHT: into weights */
     uint32_t first_op, last_op; /* TEMP: lifetime, both ends included */
-    size_t off;                 /* TEMP: in the activation block */
+    size_t off;                 /* TEMP: in the activation block; ADAPTER: in the adapter block */
 } dfx_buf;
 
 typedef struct dfx_weight {
@@ -58,6 +66,14 @@ typedef struct dfx_op {
     uint32_t page_idx; /* DFX_NO_PAGE: reads no weight */
 } dfx_op;
 
+/* A [rank, k] is rows [a_row, a_row + rank) of a_buf, u [n, rank] all of u_buf; both of the activation type. */
+typedef struct dfx_adapter {
+    const char *layer; /* in arena: "transformer_blocks.0.attn.to_q" */
+    int64_t n, k;
+    uint32_t a_buf, u_buf;
+    int64_t a_row;
+} dfx_adapter;
+
 typedef struct dfx_region {
     uint32_t page_idx, first_op, end_op;
 } dfx_region;
@@ -77,9 +93,12 @@ typedef struct dfx_program {
     dfx_op *ops;
     dfx_region *regions; /* in order: every op is in one; a page may have several */
     dfx_extern *externs;
-    uint32_t n_bufs, n_weights, n_pages, n_ops, n_regions, n_externs;
-    size_t act_bytes;  /* of the activation block */
-    size_t page_bytes; /* of all pages */
+    dfx_adapter *adapters;
+    uint32_t n_bufs, n_weights, n_pages, n_ops, n_regions, n_externs, n_adapters;
+    int64_t adapter_rank; /* of each */
+    size_t act_bytes;     /* of the activation block */
+    size_t adapter_bytes; /* of the adapter block */
+    size_t page_bytes;    /* of all pages */
     size_t page_bytes_max;
 } dfx_program;
 

@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 #include "tests/golden_clip.h"
-#include "tests/golden_flux.h"
+#include "tests/golden_lora.h"
 #include "tests/golden_pipeline.h"
 #include "tests/golden_t5.h"
 #include "tests/golden_vae.h"
@@ -63,6 +63,10 @@ static void run_flux(model_rig *r, int arg) {
     golden_flux(r, &GOLDEN_FLUX_CASES[arg]);
 }
 
+static void run_lora(model_rig *r, int arg) {
+    golden_lora(r, &GOLDEN_LORA_CASES[arg]);
+}
+
 static void run_pipeline(model_rig *r, int arg) {
     golden_pipeline(r, &GOLDEN_PIPE_CASES[arg]);
 }
@@ -82,6 +86,9 @@ static const golden_case golden_cases[] = {
     {"flux dev, batch of 2", run_flux, 3},
     {"flux schnell 4x4, every block", run_flux, 4},
     {"flux schnell 5x2", run_flux, 5},
+    {"flux with a LoRA at 0.7, 3x5", run_lora, 5},
+    {"flux with a dense LoRA on all layers", run_lora, 8},
+    {"flux with two LoRAs", run_lora, 10},
     {"vae decoder, 32 groups", golden_vae_decode, 32},
     {"vae decoder, 8 groups", golden_vae_decode, 8},
     {"vae encoder, 32 groups", golden_vae_encode, 32},

@@ -55,6 +55,8 @@ void device_program_open(device_program *d, dfx_backend *backend, const dfx_prog
     if (!d->pages || !d->externs || !d->addresses)
         abort();
     take(d, program->act_bytes, "activations", &d->activations);
+    if (program->adapter_bytes)
+        take(d, program->adapter_bytes, "adapters", &d->adapters);
     for (uint32_t i = 0; i < program->n_pages; i++)
         take_page(d, i);
     for (uint32_t i = 0; i < program->n_externs; i++) {
@@ -64,6 +66,7 @@ void device_program_open(device_program *d, dfx_backend *backend, const dfx_prog
     d->executor = (dfx_executor){.backend = backend,
                                  .sink = sink,
                                  .activations = d->activations.ptr,
+                                 .adapters = d->adapters.ptr,
                                  .activation_bytes = program->act_bytes};
 }
 
@@ -74,10 +77,18 @@ void device_program_close(device_program *d) {
     for (uint32_t i = 0; i < d->program->n_externs; i++)
         vt->free(d->backend, &d->externs[i]);
     vt->free(d->backend, &d->activations);
+    if (d->adapters.ptr)
+        vt->free(d->backend, &d->adapters);
     vt->workspace_free(d->backend);
     free(d->pages);
     free(d->externs);
     free(d->addresses);
+}
+
+void device_program_put_adapters(device_program *d, const void *block) {
+    size_t bytes = d->program->adapter_bytes;
+    if (bytes)
+        must(d, d->backend->vt->upload(d->backend, d->adapters.ptr, block, bytes), "upload");
 }
 
 void device_program_put(device_program *d, uint32_t extern_idx, const float *values) {

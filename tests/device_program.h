@@ -19,14 +19,17 @@ typedef struct device_program {
     const dfx_program *program; /* borrowed until close */
     const dfx_sink *sink;
     dfx_executor executor;
-    dfx_mem activations, *pages, *externs; /* owned; [n_pages], [n_externs] */
-    void **addresses;                      /* owned; of the externs */
+    dfx_mem activations, adapters, *pages, *externs; /* owned; [n_pages], [n_externs] */
+    void **addresses;                                /* owned; of the externs */
 } device_program;
 
 /* Announces the program and takes the backend's workspace: one at a time is open on a backend. */
 void device_program_open(device_program *d, dfx_backend *backend, const dfx_program *program,
                          const dfx_sink *sink);
 void device_program_close(device_program *d);
+
+/* The program's adapter block, as it is on the device; nothing where it has none. */
+void device_program_put_adapters(device_program *d, const void *block);
 
 /* All values of an extern, packed. */
 void device_program_put(device_program *d, uint32_t extern_idx, const float *values);

@@ -9,17 +9,19 @@ enum { D = 256, H = 2, E = 128, F = 4 * D, C = 64, TEXT = 64, POOLED = 64 };
 static const double TOLERANCE = 1e-4;
 
 const flux_case GOLDEN_FLUX_CASES[GOLDEN_N_FLUX_CASES] = {
-    {"sq", "dev/transformer", 4, 4, 12, 1, true},
-    {"ns", "dev/transformer", 3, 5, 7, 1, true},
-    {"big", "dev/transformer", 8, 12, 33, 1, false},
-    {"b2", "dev/transformer", 4, 4, 12, 2, false},
-    {"schnell_sq", "schnell/transformer", 4, 4, 12, 1, true},
-    {"schnell_ns", "schnell/transformer", 5, 2, 9, 1, false},
+    {"sq", "dev/transformer", 4, 4, 12, 1, true, NULL, NULL},
+    {"ns", "dev/transformer", 3, 5, 7, 1, true, NULL, NULL},
+    {"big", "dev/transformer", 8, 12, 33, 1, false, NULL, NULL},
+    {"b2", "dev/transformer", 4, 4, 12, 2, false, NULL, NULL},
+    {"schnell_sq", "schnell/transformer", 4, 4, 12, 1, true, NULL, NULL},
+    {"schnell_ns", "schnell/transformer", 5, 2, 9, 1, false, NULL, NULL},
 };
 
 const float *flux_in(const flux_run *f, const char *name, int64_t n_a_row, int64_t row) {
-    const float *all =
-        mrig_golden(f->r, "flux", f->c->batch * n_a_row, "%s.in.%s", f->c->name, name);
+    const flux_case *c = f->c;
+    int64_t n = c->batch * n_a_row;
+    const float *all = c->file ? mrig_golden(f->r, c->file, n, "%s.%s", c->inputs, name)
+                               : mrig_golden(f->r, "flux", n, "%s.in.%s", c->name, name);
     return all + row * n_a_row;
 }
 

@@ -9,7 +9,8 @@
 typedef struct flux_case {
     const char *name, *folder;
     int64_t h, w, n_text, batch;
-    bool taps; /* the golden file has the values between */
+    bool taps;                 /* the golden file has the values between */
+    const char *file, *inputs; /* NULL: "flux", and "NAME.in" before the names of inputs */
 } flux_case;
 
 enum { GOLDEN_N_FLUX_CASES = 6 };

@@ -149,11 +149,22 @@ static void drop_page(void *self, uint32_t region) {
     l->block = NULL;
 }
 
+/* free() by the caller. */
+static void *new_adapters(const model_rig *r, const dfx_program *program) {
+    void *block = memset(new_block(program->adapter_bytes), 0, program->adapter_bytes);
+    if (program->adapter_bytes)
+        r->fill_adapters(r->fill_user, program, r->backend->act_dtype, block);
+    return block;
+}
+
 static void run_in_device_memory(model_rig *r, const dfx_program *program, void *const *externs) {
     device_program d;
     device_program_open(&d, r->backend, program, &r->sink);
     for (uint32_t i = 0; i < program->n_externs; i++)
         device_program_put(&d, i, externs[i]);
+    void *adapters = new_adapters(r, program);
+    device_program_put_adapters(&d, adapters);
+    free(adapters);
     device_program_run(&d, NULL, keep_output, r);
     for (uint32_t i = 0; i < program->n_externs; i++)
         if (device_program_writes(program, i))
@@ -173,6 +184,7 @@ void mrig_run(model_rig *r, const dfx_program *program, void *const *externs) {
                              .sink = &r->sink,
                              .activations = new_block(program->act_bytes),
                              .activation_bytes = program->act_bytes,
+                             .adapters = new_adapters(r, program),
                              .probe = keep_output,
                              .probe_user = r};
     assert_int_equal(dfx_executor_announce(r->backend, program), DFX_OK);
@@ -181,6 +193,7 @@ void mrig_run(model_rig *r, const dfx_program *program, void *const *externs) {
     assert_null(page.block);
     r->backend->vt->workspace_free(r->backend);
     free(executor.activations);
+    free(executor.adapters);
 }
 
 const op_output *mrig_output(const model_rig *r, const char *label) {

@@ -45,6 +45,9 @@ typedef struct model_rig {
     double tolerance;
     void (*off)(void *user, const char *what, double error, double tolerance);
     void *off_user;
+    /* Writes the adapter block of a program that has one: program->adapter_bytes, zeroed, of the backend's type. */
+    void (*fill_adapters)(void *user, const dfx_program *program, dfx_dtype dtype, void *block);
+    void *fill_user;
     dfx_tensors *tensors[MRIG_TENSORS_MAX]; /* owned; opened by mrig_open */
     size_t n_tensors;
 } model_rig;

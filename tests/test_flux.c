@@ -1,5 +1,5 @@
 /* The transformer: its goldens on the CPU, and the facts at the top of models/flux.h. */
-#include "tests/golden_flux.h"
+#include "tests/golden_lora.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -13,6 +13,11 @@ enum { D = 256, E = 128, C = 64, TEXT = 64, POOLED = 64 };
 static void flux_every_case_equals_diffusers(void **state) {
     for (size_t i = 0; i < GOLDEN_N_FLUX_CASES; i++)
         golden_flux(*state, &GOLDEN_FLUX_CASES[i]);
+}
+
+static void flux_with_loras_equals_diffusers_and_peft(void **state) {
+    for (size_t i = 0; i < GOLDEN_N_LORA_CASES; i++)
+        golden_lora(*state, &GOLDEN_LORA_CASES[i]);
 }
 
 /* diffusers' tables have every value twice, for 2m and 2m + 1. Its angles are f32 products; ours are rounded once, at the
@@ -189,6 +194,7 @@ static int write_models(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         WITH_MRIG(flux_every_case_equals_diffusers),
+        WITH_MRIG(flux_with_loras_equals_diffusers_and_peft),
         WITH_MRIG(flux_rope_equals_diffusers_for_text_and_image),
         WITH_MRIG(flux_rope_is_right_far_from_the_corner),
         WITH_MRIG(flux_step_moves_latents_by_dt_times_velocity),

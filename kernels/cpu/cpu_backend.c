@@ -62,7 +62,7 @@ static dfx_status cpu_copy_out(dfx_backend *be, void *dst_host, const void *src_
 
 /* A LINEAR of codes. By rows, not ptr: prepare may see operands that have no address yet. */
 static bool is_scaled(const dfx_op_call *call) {
-    return call->m[DFX_LINEAR_SCALE].rows != 0;
+    return call->m[DFX_LINEAR_SCALE].rows != 0 || dfx_op_is_codes(call, DFX_LINEAR_X);
 }
 
 static dfx_cpu_scratch_need scratch_of(const dfx_op_call *call) {

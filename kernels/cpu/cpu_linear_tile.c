@@ -39,6 +39,8 @@ dfx_cpu_end dfx_cpu_end_of(const dfx_op_call *call, const float *row_scales) {
                          .gate = &m[DFX_LINEAR_GATE],
                          .r = &m[DFX_LINEAR_R],
                          .scale = &m[DFX_LINEAR_SCALE],
+                         .t = &m[DFX_LINEAR_T],
+                         .u = &m[DFX_LINEAR_U],
                          .row_scales = row_scales,
                          .act = call->p.act};
 }
@@ -53,6 +55,10 @@ dfx_cpu_end_cols dfx_cpu_end_cols_of(const dfx_cpu_end *end, int64_t n0, int64_t
                               cols_of(end->scale, n0, nb, buf + dfx_cpu_floats(nb))};
 }
 
+static float adapted(const dfx_cpu_end *end, int64_t m, int64_t n) {
+    return dfx_cpu_dot(dfx_cpu_f32(end->t, m), dfx_cpu_f32(end->u, n), end->t->cols);
+}
+
 void dfx_cpu_end_row(const dfx_cpu_end *end, const dfx_cpu_end_cols *cols, int64_t m, float *sums) {
     int64_t nb = cols->nb;
     float *y = dfx_cpu_f32(end->y, m) + cols->n0;
@@ -64,6 +70,9 @@ void dfx_cpu_end_row(const dfx_cpu_end *end, const dfx_cpu_end_cols *cols, int64
     if (cols->scale)
         for (int64_t n = 0; n < nb; n++)
             sums[n] *= cols->scale[n];
+    if (end->t->ptr)
+        for (int64_t n = 0; n < nb; n++)
+            sums[n] += adapted(end, m, cols->n0 + n);
     if (cols->bias)
         for (int64_t n = 0; n < nb; n++)
             sums[n] += cols->bias[n];
@@ -83,6 +92,9 @@ void dfx_cpu_end_col(const dfx_cpu_end *end, const dfx_cpu_end_cols *cols, int64
     if (cols->scale)
         for (int64_t m = 0; m < n_rows; m++)
             sums[m] *= cols->scale[n];
+    if (end->t->ptr)
+        for (int64_t m = 0; m < n_rows; m++)
+            sums[m] += adapted(end, m, col);
     if (cols->bias)
         for (int64_t m = 0; m < n_rows; m++)
             sums[m] += cols->bias[n];

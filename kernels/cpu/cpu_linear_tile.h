@@ -1,6 +1,6 @@
 /* What every way of computing LINEAR shares: how y is cut into tiles, and the epilogue that takes sums to y:
  *
- *     y[m,n] = r[m,n] + gate[n] * act(sum[m,n] * row_scale[m] * scale[n] + b[n])
+ *     y[m,n] = r[m,n] + gate[n] * act(sum[m,n] * row_scale[m] * scale[n] + t[m,:] u[n,:] + b[n])
  *
  * from the left, each operation rounded to f32 by itself; parts that a call leaves out are skipped. The sum comes first
  * because two scales may have a product that f32 cannot hold where the value itself is an ordinary number. */
@@ -31,8 +31,8 @@ static inline size_t dfx_cpu_floats(int64_t n) {
 }
 
 typedef struct dfx_cpu_end {
-    const dfx_mat *y, *b, *gate, *r, *scale; /* borrowed from the call */
-    const float *row_scales;                 /* [M], or NULL */
+    const dfx_mat *y, *b, *gate, *r, *scale, *t, *u; /* borrowed from the call */
+    const float *row_scales;                         /* [M], or NULL */
     dfx_act act;
 } dfx_cpu_end;
 

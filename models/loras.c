@@ -1,0 +1,289 @@
+#include "models/loras.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "models/lora_block.h"
+#include "models/model.h"
+
+/* Programs whose linear layers have places, and whose layers they are. */
+static const struct {
+    dfx_program_id program;
+    dfx_component component;
+} PLACES[] = {{DFX_PROGRAM_CLIP, DFX_CLIP},
+              {DFX_PROGRAM_COND, DFX_TRANSFORMER},
+              {DFX_PROGRAM_STEP, DFX_TRANSFORMER}};
+
+/* Zeros where there is no file. */
+static void stamp_of(const char *path, uint64_t stamp[3]) {
+    struct stat st;
+    memset(stamp, 0, 3 * sizeof(*stamp));
+    if (stat(path, &st) != 0)
+        return;
+    stamp[0] = (uint64_t)st.st_size;
+    stamp[1] = (uint64_t)st.st_mtim.tv_sec;
+    stamp[2] = (uint64_t)st.st_mtim.tv_nsec;
+}
+
+static void close_file(dfx_lora_file *file) {
+    dfx_lora_close(file->lora);
+    dfx_free(file->path);
+    *file = (dfx_lora_file){0};
+}
+
+void dfx_loras_fini(dfx_loras *l) {
+    for (size_t i = 0; i < l->n_files; i++)
+        close_file(&l->files[i]);
+    dfx_free(l->files);
+    dfx_pool_close(l->pool);
+    *l = (dfx_loras){0};
+}
+
+/* What we cannot do beside a weight that stays as it is is refused; what we leave out is said. */
+static dfx_status check_kinds(const dfx_model *m, const char *path, const dfx_lora *lora) {
+    const dfx_lora_facts *facts = dfx_lora_facts_of(lora);
+    for (size_t i = 0; i < dfx_lora_n_parts(lora); i++) {
+        const dfx_lora_part *part = dfx_lora_part_at(lora, i);
+        if (part->magnitude)
+            return dfx_fail(&m->sink, DFX_E_FORMAT,
+                            "%s: %s is a DoRA, whose magnitude rescales the weight itself; only "
+                            "adapters that add to it can be used",
+                            path, part->module);
+    }
+    if (facts->n_parts_of[DFX_T5] > 0)
+        dfx_warn(&m->sink, "%s: its %zu layers of the T5 encoder are left out", path,
+                 facts->n_parts_of[DFX_T5]);
+    return DFX_OK;
+}
+
+static dfx_status open_file(dfx_model *m, const char *path, const uint64_t stamp[3],
+                            dfx_lora_file *out) {
+    dfx_lora_file file = {.path = dfx_strdup(path, "lora")};
+    memcpy(file.stamp, stamp, sizeof(file.stamp));
+    dfx_status status = file.path
+                            ? dfx_lora_open(path, &m->parts.configs, &m->sink, &file.lora)
+                            : dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", path);
+    if (status == DFX_OK)
+        status = check_kinds(m, path, file.lora);
+    if (status != DFX_OK) {
+        close_file(&file);
+        return status;
+    }
+    *out = file;
+    return DFX_OK;
+}
+
+/* Opened before, unless the file is another by now; then both stay open, since the earlier one may be in use. */
+static dfx_status find_file(dfx_model *m, const char *path, const dfx_lora **out) {
+    dfx_loras *l = &m->loras;
+    uint64_t stamp[3];
+    stamp_of(path, stamp);
+    for (size_t i = 0; i < l->n_files; i++)
+        if (strcmp(l->files[i].path, path) == 0 &&
+            memcmp(l->files[i].stamp, stamp, sizeof(stamp)) == 0) {
+            *out = l->files[i].lora;
+            return DFX_OK;
+        }
+    DFX_TRY(dfx_grow(&m->sink, l->n_files + 1, sizeof(*l->files), "loras", &l->cap_files,
+                     (void **)&l->files));
+    DFX_TRY(open_file(m, path, stamp, &l->files[l->n_files]));
+    *out = l->files[l->n_files++].lora;
+    return DFX_OK;
+}
+
+/* The rank that a layer's place must have for all of them, over all layers. `layer`: one that needs it. */
+static int64_t rank_of_all(const dfx_lora *const *loras, size_t n, const char **layer) {
+    int64_t most = 0;
+    for (size_t i = 0; i < n; i++)
+        for (size_t p = 0; p < dfx_lora_n_parts(loras[i]); p++) {
+            const dfx_lora_part *part = dfx_lora_part_at(loras[i], p);
+            int64_t rank = 0;
+            for (size_t k = 0; part->component != DFX_T5 && k < n; k++) {
+                const dfx_lora_part *other = dfx_lora_find(loras[k], part->component, part->layer);
+                rank += other ? other->rank : 0;
+            }
+            if (rank > most) {
+                most = rank;
+                *layer = part->layer;
+            }
+        }
+    return most;
+}
+
+static dfx_status open_named(dfx_model *m, const dfx_open_options *o, int64_t *rank) {
+    const dfx_lora **loras;
+    const char *layer;
+    DFX_TRY(dfx_new_array(&m->sink, (size_t)o->n_loras, "loras", &loras));
+    dfx_status status = DFX_OK;
+    for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
+        status = find_file(m, o->loras[i], &loras[i]);
+    if (status == DFX_OK)
+        *rank = rank_of_all(loras, (size_t)o->n_loras, &layer);
+    dfx_free(loras);
+    return status;
+}
+
+dfx_status dfx_loras_reserve(dfx_model *m, const dfx_open_options *o) {
+    int64_t named = 0, each = o->lora_max_rank, n = o->lora_max;
+    if (each < 0 || each > DFX_ADAPTER_RANK_MAX || n < 0 || n > DFX_ADAPTER_RANK_MAX)
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "LoRA: wanted a highest rank and a number from 0 to %d, found %" PRId64
+                        " and %" PRId64,
+                        DFX_ADAPTER_RANK_MAX, each, n);
+    if (o->n_loras > 0)
+        DFX_TRY(open_named(m, o, &named));
+    /* More of them than were named now have the highest rank that was named, if no other is given. */
+    int64_t asked = (n ? n : 1) * (each ? each : n > o->n_loras && o->n_loras > 0 ? named : 0);
+    int64_t rank = asked > named ? asked : named;
+    if (rank == 0)
+        return DFX_OK;
+    if (rank > DFX_ADAPTER_RANK_MAX)
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "LoRA: there is room for ranks of %d in all beside a layer, found %" PRId64
+                        "; use fewer at a time, or of lower rank",
+                        DFX_ADAPTER_RANK_MAX, rank);
+    m->loras.rank = (int64_t)dfx_align_up((size_t)rank, DFX_ADAPTER_GRAIN);
+    return dfx_pool_open(&m->sink, o->n_threads, &m->loras.pool);
+}
+
+dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
+    const char *layer = NULL;
+    const dfx_lora **loras;
+    size_t n = 0;
+    if (r->n_loras == 0)
+        return DFX_OK;
+    if (m->loras.rank == 0)
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "%s: the model was opened without room for LoRAs; give --lora-max-rank",
+                        r->loras[0].path);
+    DFX_TRY(dfx_new_array(&m->sink, (size_t)r->n_loras, "loras", &loras));
+    dfx_status status = DFX_OK;
+    for (int i = 0; i < r->n_loras && status == DFX_OK; i++) {
+        if (!isfinite(r->loras[i].strength))
+            status = dfx_fail(&m->sink, DFX_E_USAGE, "%s: wanted a number as strength, found %g",
+                              r->loras[i].path, (double)r->loras[i].strength);
+        else
+            status = find_file(m, r->loras[i].path, &loras[n]);
+        n += r->loras[i].strength != 0;
+    }
+    int64_t rank = status == DFX_OK ? rank_of_all(loras, n, &layer) : 0;
+    dfx_free(loras);
+    if (rank > m->loras.rank)
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "LoRA: layer %s wants rank %" PRId64
+                        " in all, and there is room for %" PRId64
+                        "; give a higher --lora-max-rank or --lora-max",
+                        layer, rank, m->loras.rank);
+    return status;
+}
+
+/* ---- writing the adapter blocks ---- */
+
+/* Where a program's block is in the image. */
+static size_t image_off(const dfx_session *ses, size_t place_idx) {
+    size_t off = 0;
+    for (size_t i = 0; i < place_idx; i++)
+        off += ses->programs[PLACES[i].program].adapter_bytes;
+    return off;
+}
+
+static dfx_status fill_image(dfx_model *m, const dfx_lora_weight *loras, size_t n,
+                             unsigned char *image) {
+    const dfx_session *ses = &m->session;
+    for (size_t i = 0; i < DFX_COUNT(PLACES); i++)
+        DFX_TRY(dfx_lora_block_fill(&ses->programs[PLACES[i].program], PLACES[i].component, loras,
+                                    n, m->backend->act_dtype, m->loras.pool, &m->sink,
+                                    image + image_off(ses, i)));
+    return DFX_OK;
+}
+
+static dfx_status upload_image(dfx_model *m, const unsigned char *image) {
+    dfx_session *ses = &m->session;
+    for (size_t i = 0; i < DFX_COUNT(PLACES); i++) {
+        dfx_program_id id = PLACES[i].program;
+        DFX_TRY(m->backend->vt->upload(m->backend, ses->state.adapters[id],
+                                       image + image_off(ses, i), ses->programs[id].adapter_bytes));
+    }
+    return DFX_OK;
+}
+
+/* What acts, as a text: equal texts are equal blocks. */
+static char *key_of(const dfx_model *m, const dfx_request *r) {
+    size_t bytes = 1, used = 0;
+    for (int i = 0; i < r->n_loras; i++)
+        bytes += strlen(r->loras[i].path) + 96;
+    char *key;
+    if (dfx_new_array(&m->sink, bytes, "loras", &key) != DFX_OK)
+        return NULL;
+    for (int i = 0; i < r->n_loras; i++) {
+        uint64_t stamp[3];
+        if (r->loras[i].strength == 0)
+            continue;
+        stamp_of(r->loras[i].path, stamp);
+        used += (size_t)snprintf(key + used, bytes - used,
+                                 "%s:%a:%" PRIx64 ":%" PRIx64 ":%" PRIx64 "\n", r->loras[i].path,
+                                 (double)r->loras[i].strength, stamp[0], stamp[1], stamp[2]);
+    }
+    return key;
+}
+
+/* Those that act, in loras[r->n_loras]. */
+static dfx_status gather(dfx_model *m, const dfx_request *r, dfx_lora_weight *loras, size_t *n) {
+    for (int i = 0; i < r->n_loras; i++) {
+        if (r->loras[i].strength == 0)
+            continue;
+        loras[*n].strength = r->loras[i].strength;
+        DFX_TRY(find_file(m, r->loras[i].path, &loras[*n].lora));
+        ++*n;
+    }
+    return DFX_OK;
+}
+
+static dfx_status write_blocks(dfx_model *m, const dfx_request *r) {
+    size_t bytes = image_off(&m->session, DFX_COUNT(PLACES)), n = 0;
+    dfx_lora_weight *loras;
+    dfx_mem image = {0};
+    DFX_TRY(dfx_new_array(&m->sink, (size_t)r->n_loras + 1, "loras", &loras));
+    dfx_status status;
+    DFX_TRY_OUT(status, dfx_mem_alloc(&m->sink, bytes, "lora block", &image));
+    memset(image.ptr, 0, bytes);
+    DFX_TRY_OUT(status, gather(m, r, loras, &n));
+    if (n > 0)
+        DFX_TRY_OUT(status, fill_image(m, loras, n, image.ptr));
+    DFX_TRY_OUT(status, upload_image(m, image.ptr));
+out:
+    dfx_mem_free(&image);
+    dfx_free(loras);
+    return status;
+}
+
+dfx_status dfx_loras_apply(dfx_model *m, const dfx_request *r) {
+    dfx_session *ses = &m->session;
+    if (m->loras.rank == 0)
+        return DFX_OK;
+    uint64_t begin_ns = dfx_clock_ns();
+    char *key = key_of(m, r);
+    if (!key)
+        return DFX_E_NOFIT;
+    if (ses->loras_key && strcmp(ses->loras_key, key) == 0) {
+        dfx_free(key);
+        return DFX_OK;
+    }
+    dfx_free(ses->loras_key);
+    dfx_free(ses->text_key);
+    ses->loras_key = ses->text_key = NULL;
+    ses->cond_valid = false;
+    dfx_status status = write_blocks(m, r);
+    if (status != DFX_OK) {
+        dfx_free(key);
+        return status;
+    }
+    ses->loras_key = key;
+    dfx_debug(&m->sink, "adapters of rank %" PRId64 " written in %.1f ms", m->loras.rank,
+              1e-6 * (double)(dfx_clock_ns() - begin_ns));
+    dfx_model_span(m, "loras", begin_ns);
+    return DFX_OK;
+}

@@ -1,0 +1,39 @@
+/* LoRAs beside the linear layers of a model: files are opened once and kept; what acts is written into the adapter block of the
+ * session (offload/program.h), and only when a request's list differs from what is there. No page is written to, no program
+ * built and nothing recorded anew: a LoRA comes and goes as data. */
+#ifndef DFX_MODELS_LORAS_H
+#define DFX_MODELS_LORAS_H
+
+#include "core/pool.h"
+#include "models/dfx.h"
+#include "models/lora.h"
+#include "offload/program.h"
+
+typedef struct dfx_lora_file {
+    char *path;        /* owned */
+    uint64_t stamp[3]; /* of the file when it was opened: bytes, seconds, nanoseconds */
+    dfx_lora *lora;    /* owned */
+} dfx_lora_file;
+
+/* Of a model. Zeroed: none. */
+typedef struct dfx_loras {
+    dfx_lora_file *files; /* owned, each */
+    size_t n_files, cap_files;
+    int64_t rank;   /* of every place; 0: the model was opened for none */
+    dfx_pool *pool; /* owned */
+} dfx_loras;
+
+/* Decide what room there is, when the model is opened: for the files that the options name, all at once, and for as many of any
+ * rank as they say. Errors: those of dfx_lora_open; DFX_E_USAGE. */
+dfx_status dfx_loras_reserve(dfx_model *model, const dfx_open_options *options);
+void dfx_loras_fini(dfx_loras *loras); /* zeroed is fine */
+
+/* Open what a request names and see that it fits. Errors: those of dfx_lora_open; DFX_E_USAGE: a strength that is no number, or
+ * more rank than was reserved; DFX_E_FORMAT: a kind that does not act beside a quantized weight. */
+dfx_status dfx_loras_check(dfx_model *model, const dfx_request *request);
+
+/* The session's adapter block holds what the request names, which has been checked. What was computed with others is forgotten.
+ * Errors: DFX_E_IO, DFX_E_NOFIT, DFX_E_DEVICE. */
+dfx_status dfx_loras_apply(dfx_model *model, const dfx_request *request);
+
+#endif

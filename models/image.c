@@ -2,7 +2,6 @@
 
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +17,50 @@ dfx_status dfx_image_pixels(dfx_image *image, const float *rgb, const dfx_sink *
     for (size_t i = 0; i < n; i++) {
         float v = rgb[i] * 0.5f + 0.5f;
         v = v < 0 ? 0 : v > 1 ? 1 : v;
-        image->rgb[i] = (uint8_t)nearbyintf(v * 255.0f);
+        /* 1.5 * 2^23 has no place for fractions: adding it rounds as the mode says, half to even, without a call. */
+        image->rgb[i] = (uint8_t)(v * 255.0f + 0x1.8p23f - 0x1.8p23f);
     }
     return DFX_OK;
 }
 
+/* "style" of "loras/style.safetensors": as web UIs name them. */
+typedef struct lora_name {
+    const char *text;
+    int len;
+} lora_name;
+
+static lora_name name_of(const char *path) {
+    static const char extension[] = ".safetensors";
+    const char *slash = strrchr(path, '/'), *name = slash && slash[1] ? slash + 1 : path;
+    size_t len = strlen(name), n = sizeof(extension) - 1;
+    if (len > n && strcmp(name + len - n, extension) == 0)
+        len -= n;
+    return (lora_name){name, (int)len};
+}
+
+/* "Loras: <lora:style:0.8> <lora:face:1>, ", or nothing; the caller frees it. */
+static char *loras_text(const dfx_request *r, const dfx_sink *sink) {
+    size_t bytes = sizeof("Loras: , "), used = 0;
+    char *text;
+    for (int i = 0; i < r->n_loras; i++)
+        bytes += strlen(r->loras[i].path) + 48;
+    if (dfx_new_array(sink, bytes, "parameters", &text) != DFX_OK)
+        return NULL;
+    for (int i = 0; i < r->n_loras; i++) {
+        lora_name name = name_of(r->loras[i].path);
+        if (r->loras[i].strength != 0)
+            used += (size_t)snprintf(text + used, bytes - used, "%s<lora:%.*s:%g>",
+                                     used ? " " : "Loras: ", name.len, name.text,
+                                     (double)r->loras[i].strength);
+    }
+    if (used)
+        strcpy(text + used, ", ");
+    return text;
+}
+
 /* The line that the common web UIs write and read: prompt, then "Steps: 4, Sampler: Euler, ..." */
-static dfx_status make_parameters(dfx_image *image, const char *prompt, const char *model,
-                                  const dfx_sink *sink) {
+static dfx_status make_parameters(dfx_image *image, const char *prompt, const char *loras,
+                                  const char *model, const dfx_sink *sink) {
     char guidance[48] = "", init[96] = "";
     if (image->guidance > 0)
         snprintf(guidance, sizeof(guidance), "Distilled CFG Scale: %g, ", (double)image->guidance);
@@ -33,14 +68,14 @@ static dfx_status make_parameters(dfx_image *image, const char *prompt, const ch
         snprintf(init, sizeof(init), "Denoising strength: %g, Init image hash: %016" PRIx64 ", %s",
                  image->strength, image->init_checksum, image->has_mask ? "Mask: yes, " : "");
     const char *fmt = "%s\nSteps: %d, Sampler: Euler, CFG scale: 1, %sSeed: %" PRIu64
-                      ", Size: %dx%d, Model: %s, %sT5 tokens: %d, RNG: CPU, Version: dfx-edge %s";
+                      ", Size: %dx%d, Model: %s, %s%sT5 tokens: %d, RNG: CPU, Version: dfx-edge %s";
     int len = snprintf(NULL, 0, fmt, prompt, image->steps, guidance, image->seed, image->width,
-                       image->height, model, init, image->text_length, dfx_version());
+                       image->height, model, init, loras, image->text_length, dfx_version());
     if (len < 0)
         return dfx_fail(sink, DFX_E_INTERNAL, "the picture's parameters cannot be written as text");
     DFX_TRY(dfx_new_array(sink, (size_t)len + 1, "parameters", &image->parameters));
     snprintf(image->parameters, (size_t)len + 1, fmt, prompt, image->steps, guidance, image->seed,
-             image->width, image->height, model, init, image->text_length, dfx_version());
+             image->width, image->height, model, init, loras, image->text_length, dfx_version());
     return DFX_OK;
 }
 
@@ -63,17 +98,36 @@ static bool add_init(const dfx_image *image, json_t *root) {
             json_object_set_new(root, "mask", json_boolean(image->has_mask)) == 0);
 }
 
+static json_t *json_loras(const dfx_request *r) {
+    json_t *list = json_array();
+    for (int i = 0; list && i < r->n_loras; i++) {
+        lora_name name = name_of(r->loras[i].path);
+        if (r->loras[i].strength != 0 &&
+            json_array_append_new(list,
+                                  json_pack("{s:s%, s:f}", "name", name.text, (size_t)name.len,
+                                            "strength", (double)r->loras[i].strength)) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
 /* Nothing of how long it took or what it used: the same picture is the same file. */
-static dfx_status make_json(dfx_image *image, const char *prompt, const char *model,
-                            const dfx_sink *sink) {
+static dfx_status make_json(dfx_image *image, const dfx_request *request, const char *prompt,
+                            const char *model, const dfx_sink *sink) {
     json_t *root =
         json_pack("{s:s, s:o, s:i, s:i, s:i, s:f, s:i, s:s, s:s, s:s}", "prompt", prompt, "seed",
                   json_seed(image->seed), "width", image->width, "height", image->height, "steps",
                   image->steps, "guidance", (double)image->guidance, "text_length",
                   image->text_length, "sampler", "euler", "model", model, "version", dfx_version());
-    char *text = root && add_init(image, root)
-                     ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6))
-                     : NULL;
+    json_t *loras = json_loras(request);
+    bool good = root && loras;
+    if (good && json_array_size(loras) > 0)
+        good = json_object_set(root, "loras", loras) == 0;
+    good = good && add_init(image, root);
+    char *text = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
+    json_decref(loras);
     json_decref(root);
     if (text)
         image->json = dfx_strdup(text, "parameters");
@@ -82,15 +136,21 @@ static dfx_status make_json(dfx_image *image, const char *prompt, const char *mo
                        : dfx_fail(sink, DFX_E_NOFIT, "out of memory writing the picture's JSON");
 }
 
-dfx_status dfx_image_describe(dfx_image *image, const char *prompt, const char *model,
+dfx_status dfx_image_describe(dfx_image *image, const dfx_request *request, const char *model,
                               const dfx_sink *sink) {
-    char *clean;
+    char *clean, *loras = loras_text(request, sink);
     size_t bytes;
-    DFX_TRY(dfx_utf8_repair(prompt, strlen(prompt), sink, &clean, &bytes));
-    dfx_status status = make_parameters(image, clean, model, sink);
-    if (status == DFX_OK)
-        status = make_json(image, clean, model, sink);
-    dfx_free(clean);
+    if (!loras)
+        return DFX_E_NOFIT;
+    dfx_status status =
+        dfx_utf8_repair(request->prompt, strlen(request->prompt), sink, &clean, &bytes);
+    if (status == DFX_OK) {
+        status = make_parameters(image, clean, loras, model, sink);
+        if (status == DFX_OK)
+            status = make_json(image, request, clean, model, sink);
+        dfx_free(clean);
+    }
+    dfx_free(loras);
     return status;
 }
 

@@ -7,8 +7,8 @@
 /* image->rgb = round(clamp(x / 2 + 0.5, 0, 1) * 255), half to even, as diffusers does in f32. rgb: [h][w][3], finite. */
 dfx_status dfx_image_pixels(dfx_image *image, const float *rgb, const dfx_sink *sink);
 
-/* image->parameters and image->json. Bad UTF-8 in the prompt becomes U+FFFD. */
-dfx_status dfx_image_describe(dfx_image *image, const char *prompt, const char *model,
+/* image->parameters and image->json, from the request that it is of. Bad UTF-8 in the prompt becomes U+FFFD. */
+dfx_status dfx_image_describe(dfx_image *image, const dfx_request *request, const char *model,
                               const dfx_sink *sink);
 
 #endif

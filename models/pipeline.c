@@ -381,7 +381,7 @@ static dfx_status hand_out(run *r, int lane) {
     dfx_image *image = &group->images[lane];
     book(r, lane, 1);
     image->peak_device_bytes = r->m->budget.peak_bytes;
-    DFX_TRY(dfx_image_describe(image, r->request->prompt, r->m->name, &r->m->sink));
+    DFX_TRY(dfx_image_describe(image, r->request, r->m->name, &r->m->sink));
     group->n_made++;
     dfx_model_trace_write(r->m);
     dfx_status status = r->request->made ? r->request->made(r->request->user, image) : DFX_OK;

@@ -3,6 +3,7 @@
 [ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_inspect: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
 edge=$(realpath "$DFX_EDGE")
 model=$PWD/models/scenes
+golden=$PWD/tests/golden/lora
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
@@ -59,11 +60,44 @@ printed 'looks like: CLIP text encoder'
 
 # Hand-made files.
 st lora.safetensors '{"__metadata__":{"who":"me"},"transformer.x_embedder.lora_A.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]}}' 8
-run 0 "lora" lora.safetensors
+run 3 "half a LoRA" lora.safetensors
+said 'x_embedder.lora_A.weight stands alone'
 printed 'looks like: LoRA'
 printed 'metadata who: me'
 printed '^1 tensor'
 printed 'F32 +1 tensor'
+printed '^dfx-edge cannot apply this: .* stands alone'
+st lora.safetensors '{"img_in.lora_A.weight":{"dtype":"F32","shape":[1,64],"data_offsets":[0,256]},"img_in.lora_B.weight":{"dtype":"F32","shape":[3072,1],"data_offsets":[256,12544]}}' 12544
+run 0 "a LoRA of zeros" lora.safetensors
+printed 'LoRA: BFL names, for FLUX.1 dev'
+printed '1 of 1 modules match'
+printed 'zero, and left out: 1 layers'
+st lora.safetensors '{"a.lora_A.weight":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"a.lora_B.weight":{"dtype":"F32","shape":[2,1],"data_offsets":[8,16]}}' 16
+run 3 "a LoRA of which nothing matches" lora.safetensors
+said '0 of 1 modules match this model'
+printed '0 of 1 modules match'
+printed 'no layer of this model: a$'
+printed '^dfx-edge cannot apply this: '
+run 3 "the same, JSON" --json lora.safetensors
+printed '"matched":0.*"unmatched_names":\["a"\]'
+
+# LoRA files that diffusers made (tests/golden/lora), for the bundled model, which has their width.
+run 0 "LoRA of PEFT" -m "$model" "$golden/peft.safetensors"
+printed 'LoRA: PEFT \(diffusers names\), for FLUX.1 schnell'
+printed '34 of 34 modules match'
+printed 'ranks 4 to 4, alpha 4 to 4, scale 1 to 1$'
+printed ' 34 layers of transformer'
+printed '^a LoRA for FLUX.1 schnell: 34 of 34 modules match, 34 layers are changed'
+run 0 "LoRA of kohya, listed" -v -m "$model" "$golden/kohya_dense.safetensors"
+printed 'LoRA: kohya'
+printed 'ranks 4 to 4, alpha 2 to 2, scale 0.5 to 0.5$'
+printed 'rank +4  scale 0.5 +transformer_blocks.1.attn.add_v_proj'
+run 0 "LoRA, JSON" --json -v -m "$model" "$golden/kohya_blockdiag.safetensors"
+printed '"form":"lora"'
+printed '"layer":"single_transformer_blocks.0.proj_mlp","module":"lora_unet_single_blocks_0_linear1","out":1024,"in":256,"rank":4'
+run 3 "LoRA for another width" "$golden/peft.safetensors"
+said 'wanted 3072 columns (in features)'
+run 2 "-m for what is no LoRA" -m "$model" "$model/transformer"
 st bfl.safetensors '{"double_blocks.0.img_attn.qkv.weight":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"double_blocks.0.img_mod.lin.weight":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}}' 2
 run 0 "BFL names" bfl.safetensors
 printed 'looks like: FLUX transformer \(BFL names'

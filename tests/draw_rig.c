@@ -49,6 +49,10 @@ static dfx_open_options options_of(const draw_rig *r, const char *path, uint64_t
                               .ram_budget_bytes = r->ram_budget_bytes,
                               .offload = r->offload,
                               .quant = r->quant,
+                              .loras = r->loras,
+                              .n_loras = r->n_loras,
+                              .lora_max_rank = r->lora_max_rank,
+                              .lora_max = r->lora_max,
                               .trace_path = r->trace,
                               .sink = r->log->sink};
 }

@@ -35,7 +35,9 @@ typedef struct draw_rig {
     int n_threads;               /* of the next draw_open, like what follows; 2 */
     const char *offload, *quant; /* NULL: auto */
     uint64_t ram_budget_bytes;   /* 0: none */
-    const char *trace;           /* of the next draw_open; borrowed; NULL: none */
+    const char *const *loras;    /* borrowed; what room is made for, like the next ones */
+    int n_loras, lora_max_rank, lora_max;
+    const char *trace; /* of the next draw_open; borrowed; NULL: none */
 } draw_rig;
 
 /* Fixture of a group: *state is a tmpdir *, whose path is in $XDG_CACHE_HOME, at the beginning of each test too. */

@@ -87,6 +87,13 @@ static bool is_option(const dfx_args *args, const char *word) {
 }
 
 static void take(dfx_args *args, int which, const char *value, int at) {
+    if (args->options[which].listed && args->n_listed == DFX_ARGS_LISTED_MAX)
+        mistake(args, "--%s %s: wanted at most %d of its kind", args->options[which].name, value,
+                DFX_ARGS_LISTED_MAX);
+    else if (args->options[which].listed) {
+        args->list_of[args->n_listed] = which;
+        args->list[args->n_listed++] = value;
+    }
     args->value[which] = value;
     args->n_given[which]++;
     args->at[which] = at;
@@ -182,6 +189,14 @@ bool dfx_args_parse(dfx_args *args, const dfx_args_option *options, int n_option
         }
     }
     return !args->error[0];
+}
+
+int dfx_args_list(const dfx_args *args, int which, const char **out) {
+    int n = 0;
+    for (int i = 0; i < args->n_listed; i++)
+        if (args->list_of[i] == which)
+            out[n++] = args->list[i];
+    return n;
 }
 
 bool dfx_args_given(const dfx_args *args, int which) {

@@ -15,12 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { DFX_ARGS_OPTIONS_MAX = 32, DFX_ARGS_ERROR_BYTES = 1024 };
+enum { DFX_ARGS_OPTIONS_MAX = 64, DFX_ARGS_LISTED_MAX = 32, DFX_ARGS_ERROR_BYTES = 1024 };
 
 typedef struct dfx_args_option {
     const char *name;  /* "steps" for --steps */
     char letter;       /* 's' for -s; 0: none */
     const char *value; /* what the value is called; NULL: a flag */
+    bool listed;       /* may be given several times, and each counts */
 } dfx_args_option;
 
 /* `which` in every call is an index into `options`. */
@@ -29,8 +30,11 @@ typedef struct dfx_args {
     int n_options;
     const char *value[DFX_ARGS_OPTIONS_MAX]; /* the last one given; borrowed from argv */
     int n_given[DFX_ARGS_OPTIONS_MAX];
-    int at[DFX_ARGS_OPTIONS_MAX]; /* index in argv of the last one */
-    const char *word;             /* first word that is no option; borrowed */
+    int at[DFX_ARGS_OPTIONS_MAX];          /* index in argv of the last one */
+    const char *list[DFX_ARGS_LISTED_MAX]; /* values of listed options, in order */
+    int list_of[DFX_ARGS_LISTED_MAX];      /* and which option each is of */
+    int n_listed;
+    const char *word; /* first word that is no option; borrowed */
     int n_words;
     char error[DFX_ARGS_ERROR_BYTES]; /* the first mistake; "" when there is none */
 } dfx_args;
@@ -42,6 +46,9 @@ bool dfx_args_parse(dfx_args *args, const dfx_args_option *options, int n_option
                     char **argv);
 
 bool dfx_args_given(const dfx_args *args, int which);
+
+/* The values of a listed option, in order, into out[DFX_ARGS_LISTED_MAX]; returns their number. */
+int dfx_args_list(const dfx_args *args, int which, const char **out);
 
 /* Each leaves *out alone when the option was not given. Both bounds are allowed values. */
 bool dfx_args_int(dfx_args *args, int which, int min, int max, int *out);

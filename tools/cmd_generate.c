@@ -11,6 +11,7 @@
 #include "tools/console.h"
 #include "tools/find_model.h"
 #include "tools/init_files.h"
+#include "tools/lora_list.h"
 #include "tools/output.h"
 #include "tools/pack_progress.h"
 #include "tools/prompt.h"
@@ -22,6 +23,7 @@ enum {
     THREADS_MAX = 256,
     TEXT_LENGTH_MAX = 65536,
     GUIDANCE_MAX = 1000,
+    LORA_RANK_MAX = 512,
     DEVICE_MAX = 63
 };
 
@@ -47,6 +49,9 @@ enum {
     OPT_RAM_BUDGET,
     OPT_OFFLOAD,
     OPT_QUANT,
+    OPT_LORA,
+    OPT_LORA_MAX_RANK,
+    OPT_LORA_MAX,
     OPT_PROFILE,
     OPT_VERIFY,
     OPT_TRACE,
@@ -81,6 +86,9 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_RAM_BUDGET] = {"ram-budget", 0, "a size such as 16G"},
     [OPT_OFFLOAD] = {"offload", 0, "auto, ram, nvme or none"},
     [OPT_QUANT] = {"quant", 0, "auto, bf16, int8, int8wo or fp8"},
+    [OPT_LORA] = {"lora", 0, "a file, with or without :STRENGTH", true},
+    [OPT_LORA_MAX_RANK] = {"lora-max-rank", 0, "a number"},
+    [OPT_LORA_MAX] = {"lora-max", 0, "a number"},
     [OPT_PROFILE] = {"profile", 0, "a machine profile"},
     [OPT_VERIFY] = {"verify", 0, "first or always"},
     [OPT_TRACE] = {"trace", 0, "a file name"},
@@ -103,6 +111,7 @@ typedef struct generate_settings {
     int n_pictures;
     bool json, no_metadata;
     dfx_output output;
+    dfx_lora_list loras;
     char model_path[DFX_MODEL_PATH_BYTES];
     dfx_open_options open;
 } generate_settings;
@@ -111,7 +120,7 @@ static char prompt_text[DFX_PROMPT_BUFFER_BYTES]; /* of --prompt-file; too large
 
 static void warn_twice(const dfx_args *args, dfx_console *console) {
     for (int i = 0; i < N_OPTIONS; i++)
-        if (args->n_given[i] > 1 && options[i].value)
+        if (args->n_given[i] > 1 && options[i].value && !options[i].listed)
             dfx_console_say(console, DFX_WARN, "--%s: given %d times; the last one, \"%s\", counts",
                             options[i].name, args->n_given[i], args->value[i]);
     for (int side = OPT_WIDTH; side <= OPT_HEIGHT; side++)
@@ -157,7 +166,9 @@ static bool read_numbers(dfx_args *args, generate_settings *to) {
         dfx_args_bytes(args, OPT_RAM_BUDGET, &to->open.ram_budget_bytes) &&
         dfx_args_choice(args, OPT_OFFLOAD, offloads, &offload) &&
         dfx_args_choice(args, OPT_QUANT, quants, &quant) &&
-        dfx_args_choice(args, OPT_VERIFY, verifies, &verify);
+        dfx_args_choice(args, OPT_VERIFY, verifies, &verify) &&
+        dfx_args_int(args, OPT_LORA_MAX_RANK, 1, LORA_RANK_MAX, &to->open.lora_max_rank) &&
+        dfx_args_int(args, OPT_LORA_MAX, 1, LORA_RANK_MAX, &to->open.lora_max);
     to->open.device = (dfx_device_choice)device;
     to->open.offload = offloads[offload];
     to->open.quant = quants[quant];
@@ -245,8 +256,11 @@ static dfx_status read_settings(dfx_args *args, generate_settings *settings, dfx
     if ((status = dfx_output_init(&settings->output, console, args->value[OPT_OUTPUT],
                                   settings->n_pictures)) != DFX_OK ||
         (status = check_numbers(args, settings, console)) != DFX_OK ||
-        (status = read_prompt(args, settings, console)) != DFX_OK)
+        (status = read_prompt(args, settings, console)) != DFX_OK ||
+        (status = dfx_lora_list_read(&settings->loras, args, OPT_LORA, console)) != DFX_OK)
         return status;
+    settings->open.loras = settings->loras.paths;
+    settings->open.n_loras = settings->loras.n;
     if (!settings->has_seed && (status = draw_seed(settings, console)) != DFX_OK)
         return status;
     if ((status = dfx_output_check(&settings->output, console, settings->seed,
@@ -330,6 +344,8 @@ static void make_request(generate_run *at, dfx_request *request) {
     if (settings->guidance >= 0 && !at->info.has_guidance)
         dfx_console_say(at->console, DFX_INFO,
                         "--guidance is ignored: %s has no guidance embedding", at->info.kind);
+    request->loras = settings->loras.uses;
+    request->n_loras = settings->loras.n;
     request->progress = on_progress;
     request->cancelled = on_cancelled;
     request->made = on_made;

@@ -8,16 +8,18 @@
 #include "tools/args.h"
 #include "tools/commands.h"
 #include "tools/console.h"
+#include "tools/inspect_lora.h"
 #include "tools/inspect_packed.h"
 #include "tools/inspect_read.h"
 #include "tools/output.h"
 #include "tools/report.h"
 
-enum { OPT_ERROR, OPT_SOURCE, OPT_JSON, OPT_VERBOSE, OPT_HELP, OPT_VERSION, N_OPTIONS };
+enum { OPT_ERROR, OPT_SOURCE, OPT_MODEL, OPT_JSON, OPT_VERBOSE, OPT_HELP, OPT_VERSION, N_OPTIONS };
 
 static const dfx_args_option options[N_OPTIONS] = {
     [OPT_ERROR] = {"error", 0, NULL},
     [OPT_SOURCE] = {"source", 0, "the folder that it was packed from"},
+    [OPT_MODEL] = {"model", 'm', "the model that a LoRA is for"},
     [OPT_JSON] = {"json", 0, NULL},
     [OPT_VERBOSE] = {"verbose", 'v', NULL},
     [OPT_HELP] = {"help", 'h', NULL},
@@ -75,7 +77,8 @@ static bool is_filling(const json_t *group) {
     return strncmp(name, "pad/", 4) == 0 || strncmp(name, "files/", 6) == 0;
 }
 
-static void print_table(const json_t *table, bool packed) {
+/* Groups of names are left out where there would be one for each module. */
+static void print_table(const json_t *table, bool packed, bool grouped) {
     char t[DFX_REPORT_TEXT_BYTES], p[DFX_REPORT_TEXT_BYTES];
     size_t i;
     json_t *row;
@@ -88,8 +91,10 @@ static void print_table(const json_t *table, bool packed) {
         line("  %-12s %7llu tensors  %10s parameters  %12s", string(row, "dtype"),
              (unsigned long long)number(row, "tensors"), count(row, "parameters", p),
              bytes(row, "bytes", t));
-    puts("");
-    json_array_foreach(json_object_get(table, "groups"), i, row) if (!packed || !is_filling(row))
+    if (grouped)
+        puts("");
+    json_array_foreach(json_object_get(table, "groups"), i,
+                       row) if (grouped && !(packed && is_filling(row)))
         line("  %12s  %5llu  %s", bytes(row, "bytes", t),
              (unsigned long long)number(row, "tensors"), string(row, "name"));
     if (json_object_get(table, "list")) {
@@ -228,6 +233,52 @@ static void print_errors(const json_t *error, bool listed) {
     puts("");
 }
 
+static double real(const json_t *object, const char *key) {
+    return json_real_value(json_object_get(object, key));
+}
+
+static void print_lora_layers(const json_t *lora) {
+    const char *component;
+    size_t i;
+    json_t *n, *part;
+    json_object_foreach(json_object_get(lora, "layers"), component,
+                        n) if (json_integer_value(n) > 0)
+        line("  %5lld layers of %s", (long long)json_integer_value(n), component);
+    json_array_foreach(json_object_get(lora, "parts"), i, part)
+        line("  rank %3llu  scale %-8g  %s%s", (unsigned long long)number(part, "rank"),
+             real(part, "scale"), string(part, "layer"),
+             json_is_true(json_object_get(part, "dora")) ? "  DoRA" : "");
+}
+
+static void print_lora(const json_t *lora) {
+    size_t i;
+    json_t *name;
+    line("LoRA: %s, for %s", string(lora, "style"), string(lora, "for"));
+    line("%llu of %llu modules match", (unsigned long long)number(lora, "matched"),
+         (unsigned long long)number(lora, "modules"));
+    if (number(lora, "rank_max"))
+        line("ranks %llu to %llu, alpha %g to %g, scale %g to %g",
+             (unsigned long long)number(lora, "rank_min"),
+             (unsigned long long)number(lora, "rank_max"), real(lora, "alpha_min"),
+             real(lora, "alpha_max"), real(lora, "scale_min"), real(lora, "scale_max"));
+    if (number(lora, "loha") + number(lora, "lokr") + number(lora, "dora"))
+        line("kinds: %llu LoHa, %llu LoKr, %llu with DoRA",
+             (unsigned long long)number(lora, "loha"), (unsigned long long)number(lora, "lokr"),
+             (unsigned long long)number(lora, "dora"));
+    if (json_is_true(json_object_get(lora, "split_qkv")))
+        line("trained with split_qkv: fused layers have 3 or 4 times the rank of training, and the "
+             "scale is alpha / that rank");
+    if (number(lora, "zero"))
+        line("zero, and left out: %llu layers", (unsigned long long)number(lora, "zero"));
+    print_lora_layers(lora);
+    json_array_foreach(json_object_get(lora, "unmatched_names"), i, name)
+        line("  no layer of this model: %s", json_string_value(name));
+    if (number(lora, "unmatched") > json_array_size(json_object_get(lora, "unmatched_names")))
+        line("  no layer of this model: %llu in all",
+             (unsigned long long)number(lora, "unmatched"));
+    puts("");
+}
+
 static void print_text(const json_t *found, bool listed) {
     char b[DFX_REPORT_TEXT_BYTES];
     const json_t *components = json_object_get(found, "components");
@@ -242,10 +293,13 @@ static void print_text(const json_t *found, bool listed) {
                  number(found, "files") == 1 ? "" : "s", bytes(found, "file_bytes", b));
         if (json_object_get(found, "pages"))
             print_packed(found, listed);
+        if (json_object_get(found, "lora"))
+            print_lora(json_object_get(found, "lora"));
         if (json_object_get(found, "error"))
             print_errors(json_object_get(found, "error"), listed);
         print_metadata(json_object_get(found, "metadata"));
-        print_table(json_object_get(found, "table"), json_object_get(found, "pages") != NULL);
+        print_table(json_object_get(found, "table"), json_object_get(found, "pages") != NULL,
+                    strcmp(string(found, "form"), "lora") != 0);
     }
     puts("");
     line("%s", string(found, "verdict"));
@@ -260,12 +314,25 @@ static dfx_status add_error(const char *path, const char *source, dfx_console *c
     return dfx_inspect_packed_error(path, source, &console->sink, found);
 }
 
-static dfx_status inspect(const char *path, const char *source, bool listed, bool as_json,
-                          dfx_console *console) {
+/* A LoRA is told apart from a model by its tensors. */
+static dfx_status add_lora(const char *path, const char *model, bool listed, dfx_console *console,
+                           json_t *found) {
+    if (strcmp(string(found, "form"), "lora") == 0)
+        return dfx_inspect_lora(path, model, listed, &console->sink, found);
+    if (model)
+        return dfx_console_fail(console, DFX_E_USAGE, "--model: wanted a LoRA file, found %s",
+                                path);
+    return DFX_OK;
+}
+
+static dfx_status inspect(const char *path, const char *source, const char *model, bool listed,
+                          bool as_json, dfx_console *console) {
     json_t *found;
     dfx_status status = dfx_inspect_read(path, listed, &console->sink, &found);
     if (status == DFX_OK && source)
         status = add_error(path, source, console, found);
+    if (status == DFX_OK)
+        status = add_lora(path, model, listed, console, found);
     if (found) {
         if (!as_json)
             print_text(found, listed);
@@ -299,7 +366,7 @@ int dfx_cmd_inspect(int argc, char **argv) {
         status = dfx_console_fail(&console, DFX_E_USAGE,
                                   "--error and --source FOLDER: wanted both or none");
     else
-        status = inspect(args.word, args.value[OPT_SOURCE], verbose,
+        status = inspect(args.word, args.value[OPT_SOURCE], args.value[OPT_MODEL], verbose,
                          dfx_args_given(&args, OPT_JSON), &console);
     dfx_console_fini(&console);
     return dfx_status_exit_code(status);

@@ -94,30 +94,38 @@ static void describe(const dfx_tensors *set, const char *prefix, const checkpoin
 /* Endings that only adapters or packed layers have. */
 static const struct {
     const char *words, *text;
+    bool is_adapter;
 } marks[] = {
-    {".lora_A.", "LoRA (lora_A, lora_B)"},
-    {".lora_down.", "LoRA (lora_down, lora_up)"},
-    {"_lora.down.", "LoRA (processor names)"},
-    {".processor.", "LoRA (processor names)"},
-    {".lora.down.", "LoRA (lora.down, lora.up)"},
-    {".lokr_w", "LoKr adapter"},
-    {".hada_w", "LoHa adapter"},
-    {".qweight", "packed 4-bit layers (SVDQuant or AWQ)"},
+    {".lora_A", "LoRA (lora_A, lora_B)", true},
+    {".lora_down.", "LoRA (lora_down, lora_up)", true},
+    {"_lora.down.", "LoRA (processor names)", true},
+    {".processor.", "LoRA (processor names)", true},
+    {".lora.down.", "LoRA (lora.down, lora.up)", true},
+    {".lora_linear_layer.", "LoRA (lora_linear_layer)", true},
+    {".lokr_w", "LoKr adapter", true},
+    {".hada_w", "LoHa adapter", true},
+    {".qweight", "packed 4-bit layers (SVDQuant or AWQ)", false},
 };
 
-static const char *find_mark(const dfx_tensors *set) {
+/* An index into marks, or -1. */
+static int find_mark(const dfx_tensors *set) {
     for (size_t i = 0; i < dfx_tensors_count(set); i++)
         for (size_t m = 0; m < DFX_COUNT(marks); m++)
             if (strstr(dfx_tensors_at(set, i)->name, marks[m].words))
-                return marks[m].text;
-    return NULL;
+                return (int)m;
+    return -1;
+}
+
+bool dfx_kind_is_adapter(const dfx_tensors *set) {
+    int mark = find_mark(set);
+    return mark >= 0 && marks[mark].is_adapter;
 }
 
 void dfx_kind_text(const dfx_tensors *set, char text[DFX_KIND_TEXT_BYTES]) {
-    const char *mark = find_mark(set);
+    int mark = find_mark(set);
     text[0] = 0;
-    if (mark) {
-        add(text, mark);
+    if (mark >= 0) {
+        add(text, marks[mark].text);
         return;
     }
     for (size_t i = 0; i < DFX_COUNT(parts); i++)

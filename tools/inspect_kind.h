@@ -9,4 +9,7 @@
 enum { DFX_KIND_TEXT_BYTES = 512 };
 void dfx_kind_text(const dfx_tensors *set, char text[DFX_KIND_TEXT_BYTES]);
 
+/* Is it an adapter to a model (LoRA, LoKr, LoHa) rather than one? */
+bool dfx_kind_is_adapter(const dfx_tensors *set);
+
 #endif

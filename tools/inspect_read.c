@@ -11,6 +11,7 @@
 #include "core/safetensors.h"
 #include "models/pack.h"
 #include "offload/packed.h"
+#include "tools/inspect_kind.h"
 #include "tools/inspect_packed.h"
 #include "tools/inspect_table.h"
 
@@ -78,9 +79,10 @@ static dfx_status read_file(const char *path, bool listed, const dfx_sink *sink,
     DFX_TRY(dfx_tensors_open_file(path, sink, &set));
     dfx_status status = read_metadata(path, sink, &metadata);
     if (status == DFX_OK)
-        status = give(json_pack("{s:s, s:s, s:o, s:o, s:b, s:s}", "path", path, "form", "file",
-                                "metadata", metadata, "table", dfx_inspect_table(set, listed),
-                                "runs", 0, "verdict", not_alone),
+        status = give(json_pack("{s:s, s:s, s:o, s:o, s:b, s:s}", "path", path, "form",
+                                dfx_kind_is_adapter(set) ? "lora" : "file", "metadata", metadata,
+                                "table", dfx_inspect_table(set, listed), "runs", 0, "verdict",
+                                not_alone),
                       sink, path, out);
     else
         json_decref(metadata);

@@ -4,7 +4,8 @@
  *                      "bytes"}], "groups": [{"name", "tensors", "bytes"}]}, and with `listed` "list": [{"name",
  *                      "dtype", "shape", "bytes"}]
  * A file:              "path", "form": "file", "metadata": {..}, "table"
- * A packed model:      the same and what inspect_packed.h says, "form": "packed"
+ * A LoRA:              the same as a file, "form": "lora", and what inspect_lora.h says
+ * A packed model:      the same as a file and what inspect_packed.h says, "form": "packed"
  * A component folder:  "path", "form": "component", "files", "file_bytes", "table"
  * A diffusers folder:  "path", "form": "model", "class", "components": [{"name", "class", "files", "file_bytes",
  *                      "table" where it has weights, "broken": true when it cannot be read}]

@@ -57,7 +57,8 @@ typedef struct dfx_open_options {
     bool
         verify_always; /* check a page's checksum on every read, not only on its first; embedding tables at open */
     /* LoRAs that requests will name: so much room is made beside the layers that these fit all at once, and lora_max files of
-     * rank lora_max_rank. Zeros and no paths: requests name none. Paths are borrowed for the call. */
+     * rank lora_max_rank. Zeros and no paths: requests name none. A NULL between paths begins another list, so that each list fits,
+     * and not all of them at once; it counts in n_loras. Paths are borrowed for the call. */
     const char *const *loras;
     int n_loras, lora_max_rank, lora_max;
     /* A timeline of stages, ops, copies and reads: Chrome's trace JSON, which Perfetto shows. Written anew after each picture
@@ -167,12 +168,16 @@ dfx_status dfx_picture_read_rgb(const char *path, const dfx_sink *sink, uint8_t 
 dfx_status dfx_picture_read_grey(const char *path, const dfx_sink *sink, uint8_t **values,
                                  int *width, int *height);
 
-/* Everything that can be refused about a request is refused here, before anything is computed. dfx_generate calls it.
- * Errors: DFX_E_USAGE naming the field, wanted and found; DFX_E_NOFIT with the smallest budget that would do. */
+/* Everything that can be refused about a request is refused here, before anything is computed; pixels are not looked at.
+ * dfx_generate calls it. Errors: DFX_E_USAGE naming the field, wanted and found; DFX_E_NOFIT with the smallest budget that would
+ * do. */
 dfx_status dfx_request_check(dfx_model *model, const dfx_request *request);
 
 /* The same for dfx_generate_batch, which calls it. */
 dfx_status dfx_request_check_batch(dfx_model *model, const dfx_request *request, int n_pictures);
+
+/* The same to ask about many requests beforehand: memory is planned, not taken, and what the last request has left stays. */
+dfx_status dfx_request_look(dfx_model *model, const dfx_request *request, int n_pictures);
 
 struct dfx_image {
     int width, height;

@@ -12,13 +12,23 @@ static dfx_shape shape_of(const dfx_request *request, int n_pictures) {
                        .has_init = request->init_rgb != NULL};
 }
 
-dfx_status dfx_request_check_batch(dfx_model *m, const dfx_request *request, int n_pictures) {
+static dfx_status validate(dfx_model *m, const dfx_request *request, int n_pictures) {
     DFX_TRY(dfx_request_validate(m, request));
     if (n_pictures < 1)
         return dfx_fail(&m->sink, DFX_E_USAGE, "pictures: wanted at least 1, found %d", n_pictures);
-    DFX_TRY(dfx_loras_check(m, request));
+    return dfx_loras_check(m, request);
+}
+
+dfx_status dfx_request_check_batch(dfx_model *m, const dfx_request *request, int n_pictures) {
+    DFX_TRY(validate(m, request, n_pictures));
     dfx_shape shape = shape_of(request, n_pictures);
     return dfx_session_begin(m, &shape);
+}
+
+dfx_status dfx_request_look(dfx_model *m, const dfx_request *request, int n_pictures) {
+    DFX_TRY(validate(m, request, n_pictures));
+    dfx_shape shape = shape_of(request, n_pictures);
+    return dfx_session_look(m, &shape);
 }
 
 dfx_status dfx_request_check(dfx_model *m, const dfx_request *request) {

@@ -113,15 +113,22 @@ static int64_t rank_of_all(const dfx_lora *const *loras, size_t n, const char **
     return most;
 }
 
+/* The rank of the list that needs most. */
 static dfx_status open_named(dfx_model *m, const dfx_open_options *o, int64_t *rank) {
     const dfx_lora **loras;
     const char *layer;
+    size_t n = 0; /* of the list at hand */
     DFX_TRY(dfx_new_array(&m->sink, (size_t)o->n_loras, "loras", &loras));
     dfx_status status = DFX_OK;
-    for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
-        status = find_file(m, o->loras[i], &loras[i]);
-    if (status == DFX_OK)
-        *rank = rank_of_all(loras, (size_t)o->n_loras, &layer);
+    for (int i = 0; i < o->n_loras && status == DFX_OK; i++) {
+        if (o->loras[i])
+            status = find_file(m, o->loras[i], &loras[n++]);
+        else
+            n = 0;
+        int64_t of_list = status == DFX_OK ? rank_of_all(loras, n, &layer) : 0;
+        if (of_list > *rank)
+            *rank = of_list;
+    }
     dfx_free(loras);
     return status;
 }

@@ -30,6 +30,7 @@ struct dfx_model {
     char *trace_path;       /* owned */
     uint64_t n_traced;      /* spans that the file has */
     dfx_session session;
+    dfx_shape looked; /* that dfx_session_look has found room for, last */
 };
 
 /* What the components' programs are built from. */

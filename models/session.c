@@ -111,21 +111,47 @@ out:
     return status;
 }
 
+/* Programs and plan; `ses` is zeroed. */
+static dfx_status build(dfx_model *m, const dfx_shape *shape, dfx_session *ses) {
+    dfx_build_env env[DFX_N_COMPONENTS];
+    dfx_model_env(m, env);
+    ses->shape = *shape;
+    ses->shape.n_steps = dfx_picture_step_capacity(shape->n_steps);
+    DFX_TRY(dfx_picture_build(&m->parts.configs, env, &ses->shape, ses->programs));
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        DFX_TRY(dfx_executor_announce(m->backend, &ses->programs[i]));
+    return make_plan(m, shape, ses);
+}
+
+static void free_built(dfx_session *ses) {
+    dfx_plan_fini(&ses->plan);
+    dfx_trace_fini(&ses->trace);
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        dfx_program_fini(&ses->programs[i]);
+}
+
+dfx_status dfx_session_look(dfx_model *m, const dfx_shape *shape) {
+    dfx_session *ses;
+    if ((m->session.ready && dfx_picture_serves(&m->session.shape, shape)) ||
+        dfx_picture_serves(&m->looked, shape))
+        return DFX_OK;
+    DFX_TRY(dfx_new(&m->sink, "session", &ses));
+    dfx_status status = build(m, shape, ses);
+    if (status == DFX_OK)
+        m->looked = ses->shape;
+    free_built(ses);
+    dfx_free(ses);
+    return status;
+}
+
 dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
     dfx_session *ses = &m->session;
     if (ses->ready && dfx_picture_serves(&ses->shape, shape))
         return DFX_OK;
     dfx_session_end(m);
-    ses->shape = *shape;
-    ses->shape.n_steps = dfx_picture_step_capacity(shape->n_steps);
     dfx_status status;
     uint64_t begin_ns = dfx_clock_ns();
-    dfx_build_env env[DFX_N_COMPONENTS];
-    dfx_model_env(m, env);
-    DFX_TRY_OUT(status, dfx_picture_build(&m->parts.configs, env, &ses->shape, ses->programs));
-    for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        DFX_TRY_OUT(status, dfx_executor_announce(m->backend, &ses->programs[i]));
-    DFX_TRY_OUT(status, make_plan(m, shape, ses));
+    DFX_TRY_OUT(status, build(m, shape, ses));
     DFX_TRY_OUT(status, find_pages(m, ses));
     DFX_TRY_OUT(status,
                 dfx_visit_clock_init(&ses->clock, &ses->plan, &ses->trace, m->timeline, &m->sink));
@@ -151,10 +177,7 @@ void dfx_session_end(dfx_model *m) {
         m->backend->vt->free(m->backend, &ses->arena);
     if (m->backend)
         m->backend->vt->workspace_free(m->backend);
-    dfx_plan_fini(&ses->plan);
-    dfx_trace_fini(&ses->trace);
-    for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        dfx_program_fini(&ses->programs[i]);
+    free_built(ses);
     dfx_visit_clock_fini(&ses->clock);
     dfx_init_fini(&ses->init);
     dfx_free(ses->sigmas);

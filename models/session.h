@@ -43,6 +43,8 @@ typedef struct dfx_session {
 /* Build for the shape unless the session serves it already. Errors: DFX_E_FORMAT, DFX_E_NOFIT (before anything is allocated on the
  * device), DFX_E_DEVICE, DFX_E_IO. */
 dfx_status dfx_session_begin(dfx_model *model, const dfx_shape *shape);
+/* Would begin find room? Nothing is allocated on the device, and the session that is there stays. Errors: as begin's. */
+dfx_status dfx_session_look(dfx_model *model, const dfx_shape *shape);
 void dfx_session_end(dfx_model *model); /* frees everything; fine when there is none */
 
 /* A group begins: pictures of one request, n_pictures <= shape.n_lanes of n_steps each, that are made together from a stage of

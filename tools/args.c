@@ -175,11 +175,12 @@ bool dfx_args_parse(dfx_args *args, const dfx_args_option *options, int n_option
     memset(args, 0, sizeof(*args));
     args->options = options;
     args->n_options = n_options;
+    args->words = argv;
     for (int at = 0; at < argc; at++) {
-        const char *word = argv[at];
+        char *word = argv[at];
         if (only_words || word[0] != '-' || !word[1]) {
-            if (args->n_words++ == 0)
-                args->word = word;
+            argv[args->n_words++] = word; /* never beyond `at` */
+            args->word = argv[0];
         } else if (word[1] != '-') {
             short_options(args, argc, argv, &at);
         } else if (!word[2]) {

@@ -35,13 +35,15 @@ typedef struct dfx_args {
     int list_of[DFX_ARGS_LISTED_MAX];      /* and which option each is of */
     int n_listed;
     const char *word; /* first word that is no option; borrowed */
+    char **words;     /* [n_words]: all of them; the front of argv */
     int n_words;
     char error[DFX_ARGS_ERROR_BYTES]; /* the first mistake; "" when there is none */
 } dfx_args;
 
 /* Reads all of argv[0 .. argc), even after a mistake, which is kept in args->error.
  * --name VALUE, --name=VALUE, -x VALUE, -xVALUE, -abc for flags; words after "--" are no options; "-" is a word. A word
- * that is itself an option of this command is never taken for the value of the one before it. */
+ * that is itself an option of this command is never taken for the value of the one before it. Words that are no options are moved
+ * to the front of argv, in order. */
 bool dfx_args_parse(dfx_args *args, const dfx_args_option *options, int n_options, int argc,
                     char **argv);
 

@@ -13,7 +13,7 @@ static dfx_status read_mask(dfx_console *console, const char *path, dfx_init_fil
 
 dfx_status dfx_init_files_read(dfx_console *console, const char *init_path, const char *mask_path,
                                dfx_init_files *out) {
-    dfx_init_files files = {0};
+    dfx_init_files files = {.has_init = init_path != NULL, .has_mask = mask_path != NULL};
     dfx_status status = DFX_OK;
     if (mask_path && !init_path)
         return dfx_console_fail(console, DFX_E_USAGE,
@@ -30,18 +30,24 @@ dfx_status dfx_init_files_read(dfx_console *console, const char *init_path, cons
     return status;
 }
 
-void dfx_init_files_free(dfx_init_files *files) {
+void dfx_init_files_drop(dfx_init_files *files) {
     dfx_buffer_free(files->rgb);
     dfx_buffer_free(files->mask);
+    files->rgb = files->mask = NULL;
+}
+
+void dfx_init_files_free(dfx_init_files *files) {
+    dfx_init_files_drop(files);
     *files = (dfx_init_files){0};
 }
 
 void dfx_init_files_request(const dfx_init_files *files, const dfx_model *model, int width,
                             int height, dfx_request *request) {
-    if (!files->rgb)
+    static const uint8_t dropped[1] = {0}; /* stands for pixels that are not looked at */
+    if (!files->has_init)
         return;
-    request->init_rgb = files->rgb;
-    request->mask = files->mask;
+    request->init_rgb = files->rgb ? files->rgb : dropped;
+    request->mask = files->mask ? files->mask : files->has_mask ? dropped : NULL;
     request->init_width = files->width;
     request->init_height = files->height;
     request->width = width;

@@ -1,6 +1,7 @@
 # dfx-edge. `make help` lists the targets; `make info` says what was found and what was left out.
 #
-# Objects go to build/<variant>/: `release` is what gets installed, `san` carries ASan and UBSan and runs the tests.
+# Objects go to build/<variant>/: `release` is what gets installed, `san` carries ASan and UBSan and runs the tests, `fuzz` is
+# the same by clang, with libFuzzer's counters.
 # An object is rebuilt when a file it includes changes (-MMD) or when its flags do (build/<variant>/flags).
 
 VERSION := 0.1.0
@@ -22,8 +23,10 @@ OPT_release := -O3 -g -fno-math-errno -fno-trapping-math
 # gcc itself says that its warning of variables that may be uninitialized is often wrong under sanitizers.
 OPT_san := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined \
            -Wno-maybe-uninitialized -DDFX_SANITIZED=1
+OPT_fuzz := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined \
+            -Wno-unknown-attributes -Wno-unknown-pragmas -DDFX_SANITIZED=1
 ifeq ($(OPT_$(VARIANT)),)
-$(error there is no variant "$(VARIANT)"; there are release and san)
+$(error there is no variant "$(VARIANT)"; there are release, san and fuzz)
 endif
 
 # mimalloc of Debian 12 and Ubuntu has no .pc file; its early packages put the header one folder deeper.
@@ -45,7 +48,8 @@ LIB_SRC := $(wildcard core/*.c quant/*.c kernels/*.c kernels/cpu/*.c offload/*.c
 CLI_SRC := $(wildcard tools/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 CUDA_CHECK_SRC := $(wildcard tests/cuda_*.c)
-TEST_HELP_SRC := $(filter-out $(TEST_SRC) $(CUDA_CHECK_SRC) $(wildcard tests/fuzz_*.c),$(wildcard tests/*.c))
+TEST_HELP_SRC := $(filter-out $(TEST_SRC) $(CUDA_CHECK_SRC),$(wildcard tests/*.c))
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 
 # ---- CUDA: built along where there is nvcc (`make NVCC=` leaves it out) and the header of cuBLASLt.
 
@@ -84,6 +88,7 @@ TEST_OBJ := $(TEST_SRC:%.c=$(B)/%.o)
 TEST_BIN := $(TEST_OBJ:.o=)
 TEST_HELP_OBJ := $(TEST_HELP_SRC:%.c=$(B)/%.o)
 CUDA_CHECK_OBJ := $(CUDA_CHECK_SRC:%.c=$(B)/%.o)
+FUZZ_OBJ := $(FUZZ_SRC:%.c=$(B)/%.o) $(B)/tests/fuzz/fuzzing.o
 
 # ---- Building
 
@@ -114,6 +119,10 @@ $(B)/tests/test_%: $(B)/tests/test_%.o $(TEST_HELP_OBJ) $(B)/libdfx.a
 $(B)/tests/cuda_check: $(CUDA_CHECK_OBJ) $(TEST_HELP_OBJ) $(B)/libdfx.a
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(LDFLAGS_ALL) $(LDFLAGS) -o $@ $^ $(TEST_LIBS) $(LDLIBS_ALL) $(LDLIBS)
+
+$(B)/tests/fuzz/fuzz_%: $(B)/tests/fuzz/fuzz_%.o $(B)/tests/fuzz/fuzzing.o $(B)/libdfx.a
+	@echo "  LINK  $@"
+	$(Q)$(CC) $(LDFLAGS_ALL) -fsanitize=fuzzer $(LDFLAGS) -o $@ $^ $(LDLIBS_ALL) $(LDLIBS)
 
 tests: $(TEST_BIN) ## build the test programs of VARIANT (release or san)
 
@@ -146,6 +155,7 @@ need: ; @tools/setup.sh --need build
 need-tests: ; @tools/setup.sh --need check
 
 -include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(TEST_HELP_OBJ:.o=.d) $(CUDA_CHECK_OBJ:.o=.d)
+-include $(FUZZ_OBJ:.o=.d)
 
 # ---- From nothing to a picture, or to tested. The build is a second make, for two reasons: it must read anew what
 # setup has just installed, and a check needs two variants. It runs a job a processor unless -j says otherwise.
@@ -182,6 +192,21 @@ else
 check-cuda:
 	@echo 'skipped: $(CUDA_INFO)'
 endif
+
+# Readers of files against bytes that no writer made: each target of tests/fuzz for FUZZ_SECONDS, by default two minutes in
+# all. A tests/fuzz/fuzz_NAME.c is run along by being there, on seeds from tests/fuzz/seeds/NAME.
+.PHONY: fuzz fuzz-programs
+export CLANG ?= clang
+FUZZ_SECONDS = $(shell expr 120 / $(words $(FUZZ_SRC)))
+fuzz-programs: $(FUZZ_SRC:%.c=$(B)/%)
+
+fuzz: ## fuzz the readers of files, FUZZ_SECONDS=20 each (default: two minutes in all)
+	+@if tools/setup.sh --has clang; then \
+	    $(MAKE) --no-print-directory -j$(JOBS) VARIANT=fuzz CC=$(CLANG) NVCC= fuzz-programs && \
+	    tests/fuzz/run.sh $(FUZZ_SECONDS) build/fuzz $(FUZZ_SRC:tests/fuzz/fuzz_%.c=%); \
+	else \
+	    echo 'fuzz: skipped: no clang with libFuzzer here; "tools/setup.sh fuzz" installs it'; \
+	fi
 
 .PHONY: plans
 plans: $(B)/tests/test_plan_flux ## write tests/plans anew; review them as a diff

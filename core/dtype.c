@@ -8,14 +8,16 @@
 
 #include <string.h>
 
+#include "core/ggml_blocks.h"
+
 typedef struct dtype_info {
     const char *name;
-    unsigned bits;
+    dfx_dtype_block block;
 } dtype_info;
 
 static const dtype_info infos[DFX_N_DTYPES] = {
-#define INFO(name, text, bits) {text, bits},
-    DFX_DTYPE_LIST(INFO)
+#define INFO(name, text, elements, bytes) {text, {elements, bytes}},
+    DFX_DTYPE_PLAIN_LIST(INFO) DFX_DTYPE_GGML_LIST(INFO)
 #undef INFO
 };
 
@@ -23,12 +25,12 @@ const char *dfx_dtype_name(dfx_dtype dtype) {
     return (unsigned)dtype < DFX_N_DTYPES ? infos[dtype].name : "unknown";
 }
 
-unsigned dfx_dtype_bits(dfx_dtype dtype) {
-    return (unsigned)dtype < DFX_N_DTYPES ? infos[dtype].bits : 0;
+dfx_dtype_block dfx_dtype_block_of(dfx_dtype dtype) {
+    return (unsigned)dtype < DFX_N_DTYPES ? infos[dtype].block : (dfx_dtype_block){1, 0};
 }
 
 bool dfx_dtype_parse(const char *name, dfx_dtype *out) {
-    for (unsigned i = 0; i < DFX_N_DTYPES; i++)
+    for (unsigned i = 0; i < DFX_N_DTYPES && !dfx_dtype_is_ggml((dfx_dtype)i); i++)
         if (strcmp(infos[i].name, name) == 0) {
             *out = (dfx_dtype)i;
             return true;
@@ -206,7 +208,7 @@ bool dfx_dtype_is_numeric(dfx_dtype dtype) {
 #undef CASE
         return true;
     default:
-        return false;
+        return dfx_dtype_is_ggml(dtype);
     }
 }
 
@@ -224,7 +226,7 @@ bool dfx_to_f32(dfx_dtype dtype, const void *src, float *dst, size_t n) {
         WIDEN_LIST(CASE)
 #undef CASE
     default:
-        return false;
+        return dfx_ggml_to_f32(dtype, src, dst, n);
     }
 }
 

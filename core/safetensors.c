@@ -31,26 +31,9 @@ static dfx_status check_names(reader *r);
 static dfx_status check_sizes(reader *r);
 static dfx_status cover_data(reader *r);
 
-dfx_status dfx_tensors_open_file(const char *path, const dfx_sink *sink, dfx_tensors **out) {
-    dfx_tensors *set;
-    DFX_TRY(dfx_tensors_new(sink, &set));
-    dfx_status status = dfx_tensors_add_file(set, path, sink);
-    if (status == DFX_OK)
-        status = dfx_tensors_seal(set, sink);
-    if (status == DFX_OK)
-        *out = set;
-    else
-        dfx_tensors_close(set);
-    return status;
-}
-
-dfx_status dfx_tensors_add_file(dfx_tensors *set, const char *path, const dfx_sink *sink) {
-    DFX_TRY(dfx_grow(sink, set->n_files + 1, sizeof(*set->files), "tensors", &set->cap_files,
-                     (void **)&set->files));
-    dfx_tensors_file *file = &set->files[set->n_files];
-    DFX_TRY(dfx_file_open(path, sink, &file->file));
-    set->n_files++; /* from here dfx_tensors_close() undoes everything */
-    reader r = {.set = set, .file = file, .sink = sink, .path = path, .first = set->n_tensors};
+dfx_status dfx_safetensors_read(dfx_tensors *set, dfx_tensors_file *file, const dfx_sink *sink) {
+    reader r = {
+        .set = set, .file = file, .sink = sink, .path = file->file.path, .first = set->n_tensors};
     DFX_TRY(read_length(&r));
     DFX_TRY(read_header(&r));
     DFX_TRY(check_names(&r));
@@ -69,7 +52,6 @@ static const char *foreign_kind(const unsigned char *head, size_t n) {
         {"<html", "an HTML page; the download went wrong, fetch the file itself"},
         {"PK\3\4", "a PyTorch zip (pickle); convert it to safetensors"},
         {"\x80\x02\x8a\x0a", "a PyTorch pickle; convert it to safetensors"},
-        {"GGUF", "a GGUF file; give it the extension .gguf"},
     };
     for (size_t i = 0; i < DFX_COUNT(kinds); i++) {
         size_t len = strlen(kinds[i].bytes);
@@ -93,7 +75,7 @@ static dfx_status not_safetensors(const reader *r, const unsigned char *head, si
     if (r->header_bytes > DFX_SAFETENSORS_HEADER_BYTES_MAX)
         return dfx_fail(r->sink, DFX_E_FORMAT,
                         "%s: header of %" PRIu64 " bytes where at most %d are allowed; "
-                        "this is no safetensors file, or a damaged one",
+                        "this is no safetensors or GGUF file, or a damaged one",
                         r->path, r->header_bytes, DFX_SAFETENSORS_HEADER_BYTES_MAX);
     if (r->header_bytes > file_bytes - LENGTH_BYTES)
         return dfx_fail(r->sink, DFX_E_FORMAT,
@@ -105,7 +87,7 @@ static dfx_status not_safetensors(const reader *r, const unsigned char *head, si
                         r->path);
     return dfx_fail(r->sink, DFX_E_FORMAT,
                     "%s: the header must begin with '{', found byte 0x%02x; "
-                    "this is no safetensors file, or a damaged one",
+                    "this is no safetensors or GGUF file, or a damaged one",
                     r->path, head[LENGTH_BYTES]);
 }
 
@@ -150,10 +132,6 @@ static dfx_status bad_tensor(const reader *r, const char *tensor, const char *ru
                     dfx_name_text(tensor, name), rule, dfx_name_text(found, text));
 }
 
-static int meta_by_key(const void *a, const void *b) {
-    return strcmp(((const dfx_tensors_meta *)a)->key, ((const dfx_tensors_meta *)b)->key);
-}
-
 /* Strings are kept; other values keep their key, so that it still counts as a duplicate. */
 static dfx_status read_metadata_values(reader *r) {
     dfx_tensors_file *file = r->file;
@@ -188,16 +166,13 @@ static dfx_status read_metadata(reader *r) {
         return bad_json(r);
     DFX_TRY(read_metadata_values(r));
     const dfx_tensors_file *file = r->file;
-    if (file->n_meta == 0)
-        return DFX_OK;
-    qsort(file->meta, file->n_meta, sizeof(*file->meta), meta_by_key);
+    const dfx_tensors_meta *twice = dfx_tensors_sort_meta(r->file);
+    if (twice)
+        return duplicate_key(r, "__metadata__", twice->key);
     size_t n_ignored = 0, first_ignored = 0;
-    for (size_t i = 0; i < file->n_meta; i++) {
-        if (i > 0 && meta_by_key(&file->meta[i - 1], &file->meta[i]) == 0)
-            return duplicate_key(r, "__metadata__", file->meta[i].key);
+    for (size_t i = 0; i < file->n_meta; i++)
         if (!file->meta[i].value && n_ignored++ == 0)
             first_ignored = i;
-    }
     char name[DFX_NAME_TEXT];
     if (n_ignored > 0)
         dfx_warn(r->sink,
@@ -296,14 +271,8 @@ static dfx_status read_header(reader *r) {
 }
 
 static dfx_status check_names(reader *r) {
-    dfx_tensor *tensors = r->set->tensors;
-    size_t n = r->set->n_tensors;
-    if (n > r->first)
-        qsort(tensors + r->first, n - r->first, sizeof(*tensors), dfx_tensor_by_name);
-    for (size_t i = r->first + 1; i < n; i++)
-        if (dfx_tensor_by_name(&tensors[i - 1], &tensors[i]) == 0)
-            return duplicate_key(r, NULL, tensors[i].name);
-    return DFX_OK;
+    const dfx_tensor *twice = dfx_tensors_sort_from(r->set, r->first);
+    return twice ? duplicate_key(r, NULL, twice->name) : DFX_OK;
 }
 
 static dfx_status bad_shape(const reader *r, const dfx_tensor *tensor, const char *rule) {
@@ -315,17 +284,17 @@ static dfx_status check_sizes(reader *r) {
     char name[DFX_NAME_TEXT], shape[DFX_SHAPE_TEXT];
     for (size_t i = r->first; i < r->set->n_tensors; i++) {
         dfx_tensor *tensor = &r->set->tensors[i];
-        uint64_t bits;
-        if (!dfx_tensor_count(tensor, &tensor->n_elements, &bits))
+        uint64_t bytes;
+        if (!dfx_tensor_count(tensor, &tensor->n_elements, &bytes))
             return bad_shape(r, tensor, "its number of elements overflows: ");
-        if (bits % 8 != 0)
+        if (!dfx_tensor_is_whole(tensor, tensor->n_elements))
             return bad_shape(r, tensor, "it does not end at a whole byte: ");
-        if (bits / 8 != tensor->bytes)
+        if (bytes != tensor->bytes)
             return dfx_fail(r->sink, DFX_E_FORMAT,
                             "%s: tensor \"%s\": %s takes %" PRIu64
                             " bytes, its data_offsets span %" PRIu64,
                             r->path, dfx_name_text(tensor->name, name),
-                            dfx_tensor_shape_text(tensor, shape), bits / 8, tensor->bytes);
+                            dfx_tensor_shape_text(tensor, shape), bytes, tensor->bytes);
     }
     return DFX_OK;
 }

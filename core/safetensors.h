@@ -1,4 +1,5 @@
-/* safetensors: one file, or the shards that an index names, as a table of tensors.
+/* Weight files as a table of tensors: one file, or the shards that an index names. A file is safetensors or GGUF
+ * (core/gguf.h), told by its first bytes and never by its name. Of safetensors:
  *
  * File: u64 LE header bytes N | N bytes of JSON | data. Every rule of the format is checked at
  * open, before any allocation that depends on a number of the file: N <= 100,000,000 and 8 + N <=
@@ -37,7 +38,7 @@ typedef struct dfx_tensor {
 typedef struct dfx_tensors dfx_tensors;
 
 /* One file. Errors: DFX_E_IO, DFX_E_FORMAT (with a hint for Git LFS pointers, HTML pages, PyTorch
- * zips, GGUF). */
+ * zips). */
 dfx_status dfx_tensors_open_file(const char *path, const dfx_sink *sink, dfx_tensors **out);
 
 /* The weights `stem` (e.g. "diffusion_pytorch_model") of a folder, first found of:
@@ -60,9 +61,14 @@ const dfx_tensor *dfx_tensors_find(const dfx_tensors *set, const char *name); /*
 uint64_t dfx_tensors_bytes(const dfx_tensors *set); /* sum over all tensors */
 size_t dfx_tensors_n_files(const dfx_tensors *set);
 const char *dfx_tensors_file_path(const dfx_tensors *set, uint32_t file_idx);
+const char *dfx_tensors_file_format(const dfx_tensors *set, uint32_t file_idx); /* e.g. "GGUF" */
 
-/* __metadata__ value of the first file, or NULL. */
+/* Metadata of the first file: __metadata__ of safetensors, keys of GGUF. A string, or NULL when it is absent or none. */
 const char *dfx_tensors_metadata(const dfx_tensors *set, const char *key);
+
+/* All of it, sorted by key; idx < dfx_tensors_n_metadata(). The value is NULL where it is no string. */
+size_t dfx_tensors_n_metadata(const dfx_tensors *set);
+const char *dfx_tensors_metadata_at(const dfx_tensors *set, size_t idx, const char **value);
 
 /* All bytes of a tensor, as stored. dst holds tensor->bytes. Any thread. */
 dfx_status dfx_tensors_read(const dfx_tensors *set, const dfx_tensor *tensor, const dfx_sink *sink,
@@ -94,7 +100,8 @@ dfx_status dfx_tensors_add(dfx_tensors *view, const dfx_tensor *tensor, const df
 /* Sort; from here on it can be read, by any thread. Errors: DFX_E_FORMAT: two tensors have one name. */
 dfx_status dfx_tensors_seal(dfx_tensors *set, const dfx_sink *sink);
 
-/* n_elements and bytes from type and shape. False, and *tensor untouched, when they overflow or end inside a byte. */
+/* n_elements and bytes from type and shape. False, and *tensor untouched, when they overflow or end inside a byte or, of
+ * ggml's types, a row inside a block. */
 bool dfx_tensor_measure(dfx_tensor *tensor);
 
 /* "F32 [3, 4]" into text, for messages; returns text. */

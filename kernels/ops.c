@@ -40,6 +40,7 @@ static const op_entry entries[DFX_N_OP_KINDS] = {
                         {"y", "a", "b", "y_scale"}},
     [DFX_OP_ADD] = {{"add", 3, 0, false, 0}, {"y", "a", "b"}},
     [DFX_OP_AXPY] = {{"axpy", 4, 0, false, 0}, {"y", "x", "d", "s"}},
+    [DFX_OP_REL_DIFF] = {{"rel_diff", 3, 0, false, 0}, {"y", "a", "b"}},
     [DFX_OP_SINUSOID] = {{"sinusoid", 2, 0, false, 0}, {"y", "t"}},
     [DFX_OP_CONV2D] = {{"conv2d", 6, BIT(DFX_CONV_B) | BIT(DFX_CONV_R) | BIT(DFX_CONV_NORM), false,
                         BIT(DFX_CONV_W) | BIT(DFX_CONV_B)},
@@ -159,6 +160,7 @@ bool dfx_op_wants_f32(dfx_op_kind kind, int slot) {
     case DFX_OP_CONV2D:
         return slot == DFX_CONV_NORM;
     case DFX_OP_GROUPNORM_STATS:
+    case DFX_OP_REL_DIFF:
         return slot == 0;
     default:
         return slot != 0 && slot == dfx_op_y_scale(kind);
@@ -366,6 +368,11 @@ static dfx_status check_elementwise(const check *c) {
     }
 }
 
+static dfx_status check_rel_diff(const check *c) {
+    DFX_TRY(want_shape(c, 0, 1, 1));
+    return want_like(c, DFX_BIN_B, &c->call->m[DFX_BIN_A]);
+}
+
 static dfx_status check_sinusoid(const check *c) {
     const dfx_mat *m = c->call->m;
     DFX_TRY(want(c, m[0].cols % 2 == 0, "an even width", m[0].cols));
@@ -477,6 +484,8 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink) {
     case DFX_OP_ADD:
     case DFX_OP_AXPY:
         return check_elementwise(&c);
+    case DFX_OP_REL_DIFF:
+        return check_rel_diff(&c);
     case DFX_OP_SINUSOID:
         return check_sinusoid(&c);
     case DFX_OP_CONV2D:

@@ -62,8 +62,11 @@ typedef enum dfx_op_kind {
     DFX_OP_ACT_MUL,
     /* y = a + b; b may have one row, added to every row of a.   out y [T,D] (may be a); a; b [T,D] or [1,D] */
     DFX_OP_ADD,
-    /* y = x + s * d.   out y (may be x); x; d, all [T,D]; s [1,1] f32.  The Euler step. */
+    /* y = x + s * d.   out y (may be x or d); x; d, all [T,D]; s [1,1] f32.  The Euler step. */
     DFX_OP_AXPY,
+    /* How far a is from b: y = sum |a - b| / sum |b|, sums over all values in f32 or wider; not finite where b is all zeros.
+     * out y [1,1] f32; a [T,D]; b [T,D] */
+    DFX_OP_REL_DIFF,
     /* Sinusoid of width D: y[n] = [cos(a f_0..), sin(a f_0..)], a = 1000 t[n], f_i = exp(-ln(10000) i / (D/2)), f32.
      * out y [N,D]; t [1,N] f32 */
     DFX_OP_SINUSOID,

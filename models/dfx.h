@@ -104,6 +104,7 @@ const char *dfx_stage_name(dfx_stage stage); /* "text", "encode", "denoise", "de
 typedef struct dfx_progress {
     dfx_stage stage;
     int step, n_steps;    /* steps done of the stage; 0 of n when it begins */
+    int n_reused;         /* of them, those that did without most blocks, in all pictures at hand */
     double stage_seconds; /* since the stage began */
     /* It works on pictures [picture, picture + n_together) of the call's n_pictures. */
     int picture, n_together, n_pictures;
@@ -141,6 +142,10 @@ typedef struct dfx_request {
         strength; /* (0, 1]: this part of the steps is made; 1 keeps nothing but what the mask keeps */
     /* Inpainting, [init_height][init_width]: 128 and up is painted anew, what is below stays. NULL: all is painted. */
     const uint8_t *mask;
+    /* Finite. Above 0: steps whose first block adds almost what it added in the last step that was whole do without the other
+     * blocks: sum |r - r'| < reuse * sum |r'|. Never the first or the last step, nor more than three in a row. Another picture,
+     * and faster. 0: all steps are whole. */
+    float reuse;
     uint64_t
         seed; /* the noise is torch.randn's for this seed; only the low 32 bits matter, as in torch */
     /* Their changes add up, whatever the order. Another list than before changes no more than a block of the device's memory. */
@@ -185,6 +190,8 @@ struct dfx_image {
     uint64_t seed;
     int steps, text_length;
     float guidance;         /* as used; 0 when the model has none */
+    float reuse;            /* as asked for */
+    int n_reused;           /* steps that did without most blocks */
     double strength;        /* 0: there was no init picture */
     uint64_t init_checksum; /* of its values: XXH3 */
     bool has_mask;

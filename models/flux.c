@@ -260,32 +260,128 @@ static void final_layer(step_ctx *s, dfx_ref img, dfx_ref v) {
     linear_into(s, norm, "proj_out", v);
 }
 
+/* What the externs of a step are; x, dt and v for its last ops. */
+typedef struct step_externs {
+    dfx_ref x, txt, dt, v;
+} step_externs;
+
+static step_externs step_begin(step_ctx *s, dfx_builder *b, const dfx_build_env *env) {
+    const dfx_flux_config *c = s->c;
+    int64_t L = s->n_text + s->n_image;
+    step_externs e;
+    s->b = b;
+    dfx_builder_init(b, "step", "transformer", env);
+    e.x = dfx_extern_buf(b, "x", s->n_image, c->in_channels, env->act_dtype);
+    e.txt = dfx_extern_buf(b, "txt", s->n_text, c->width, env->act_dtype);
+    s->mod = dfx_extern_buf(b, "mod", 1, dfx_flux_mod_cols(c), env->act_dtype);
+    s->cos = dfx_extern_buf(b, "cos", L, c->head_size / 2, DFX_DTYPE_F32);
+    s->sin = dfx_extern_buf(b, "sin", L, c->head_size / 2, DFX_DTYPE_F32);
+    e.dt = dfx_extern_buf(b, "dt", 1, 1, DFX_DTYPE_F32);
+    e.v = dfx_extern_buf(b, "v", s->n_image, c->out_channels, env->act_dtype);
+    return e;
+}
+
+static void copy(step_ctx *s, dfx_ref to, dfx_ref from, const char *label) {
+    dfx_emit(s->b, DFX_OP_ACT, label, (dfx_ref[DFX_OP_SLOTS]){to, from},
+             &(dfx_op_params){.act = DFX_ACT_NONE});
+}
+
+/* h of what the blocks begin with. */
+static void embed(step_ctx *s, const step_externs *e, dfx_ref h) {
+    copy(s, text_rows(s, h), e->txt, "txt");
+    dfx_builder_page(s->b, "x_embedder");
+    dfx_builder_scope(s->b, "%s", "");
+    linear_into(s, e->x, "x_embedder", image_rows(s, h));
+}
+
+/* All of them, but for the 2-stream ones before first_double. */
+static void blocks(step_ctx *s, dfx_ref h, int64_t first_double) {
+    for (int64_t i = first_double; i < s->c->n_double; i++)
+        double_block(s, h, i);
+    for (int64_t i = 0; i < s->c->n_single; i++)
+        single_block(s, h, i);
+}
+
+static void step_end(step_ctx *s, const step_externs *e, dfx_ref h) {
+    final_layer(s, image_rows(s, h), e->v);
+    dfx_emit(s->b, DFX_OP_AXPY, "euler", (dfx_ref[DFX_OP_SLOTS]){e->x, e->x, e->v, e->dt}, NULL);
+}
+
 dfx_status dfx_flux_build_step(const dfx_flux_config *c, const dfx_build_env *env, int64_t n_text,
                                int64_t n_image, dfx_program *out) {
     dfx_builder b;
-    int64_t D = c->width, L = n_text + n_image;
-    dfx_builder_init(&b, "step", "transformer", env);
-    dfx_ref x = dfx_extern_buf(&b, "x", n_image, c->in_channels, env->act_dtype);
-    dfx_ref txt = dfx_extern_buf(&b, "txt", n_text, D, env->act_dtype);
-    step_ctx s = {.b = &b, .c = c, .n_text = n_text, .n_image = n_image};
-    s.mod = dfx_extern_buf(&b, "mod", 1, dfx_flux_mod_cols(c), env->act_dtype);
-    s.cos = dfx_extern_buf(&b, "cos", L, c->head_size / 2, DFX_DTYPE_F32);
-    s.sin = dfx_extern_buf(&b, "sin", L, c->head_size / 2, DFX_DTYPE_F32);
-    dfx_ref dt = dfx_extern_buf(&b, "dt", 1, 1, DFX_DTYPE_F32);
-    dfx_ref v = dfx_extern_buf(&b, "v", n_image, c->out_channels, env->act_dtype);
+    step_ctx s = {.c = c, .n_text = n_text, .n_image = n_image};
+    step_externs e = step_begin(&s, &b, env);
+    dfx_ref h = dfx_temp(&b, n_text + n_image, c->width);
+    embed(&s, &e, h);
+    blocks(&s, h, 0);
+    step_end(&s, &e, h);
+    return dfx_builder_finish(&b, out);
+}
 
-    dfx_ref h = dfx_temp(&b, L, D);
-    dfx_emit(&b, DFX_OP_ACT, "txt", (dfx_ref[DFX_OP_SLOTS]){text_rows(&s, h), txt},
-             &(dfx_op_params){.act = DFX_ACT_NONE});
-    dfx_builder_page(&b, "x_embedder");
-    dfx_builder_scope(&b, "%s", "");
-    linear_into(&s, x, "x_embedder", image_rows(&s, h));
-    for (int64_t i = 0; i < c->n_double; i++)
-        double_block(&s, h, i);
-    for (int64_t i = 0; i < c->n_single; i++)
-        single_block(&s, h, i);
-    final_layer(&s, image_rows(&s, h), v);
-    dfx_emit(&b, DFX_OP_AXPY, "euler", (dfx_ref[DFX_OP_SLOTS]){x, x, v, dt}, NULL);
+/* What the parts of a step hand on to each other. */
+typedef struct part_externs {
+    dfx_ref h, first, last, rest, minus, diff;
+} part_externs;
+
+static part_externs parts_begin(step_ctx *s) {
+    dfx_builder *b = s->b;
+    dfx_dtype act = b->env.act_dtype;
+    int64_t D = s->c->width;
+    part_externs p;
+    p.h = dfx_extern_buf(b, "h", s->n_text + s->n_image, D, act);
+    p.first = dfx_extern_buf(b, "first", s->n_image, D, act);
+    p.last = dfx_extern_buf(b, "last", s->n_image, D, act);
+    p.rest = dfx_extern_buf(b, "rest", s->n_image, D, act);
+    p.minus = dfx_extern_buf(b, "minus", 1, 1, DFX_DTYPE_F32);
+    p.diff = dfx_extern_buf(b, "diff", 1, 1, DFX_DTYPE_F32);
+    return p;
+}
+
+/* r = what the image's rows of h are now, less what r says that they were. */
+static void residual(step_ctx *s, const part_externs *p, dfx_ref r, const char *label) {
+    dfx_emit(s->b, DFX_OP_AXPY, label, (dfx_ref[DFX_OP_SLOTS]){r, image_rows(s, p->h), r, p->minus},
+             NULL);
+}
+
+static void part_first(step_ctx *s, const step_externs *e, const part_externs *p) {
+    dfx_builder_keep_pages(s->b);
+    embed(s, e, p->h);
+    copy(s, p->first, image_rows(s, p->h), "reuse.before_first");
+    double_block(s, p->h, 0);
+    residual(s, p, p->first, "reuse.first");
+    dfx_emit(s->b, DFX_OP_REL_DIFF, "reuse.diff",
+             (dfx_ref[DFX_OP_SLOTS]){p->diff, p->first, p->last}, NULL);
+}
+
+static void part_rest(step_ctx *s, const step_externs *e, const part_externs *p) {
+    s->mod_col = 12 * s->c->width; /* behind the first block's */
+    copy(s, p->last, p->first, "reuse.last");
+    copy(s, p->rest, image_rows(s, p->h), "reuse.before_rest");
+    blocks(s, p->h, 1);
+    residual(s, p, p->rest, "reuse.rest");
+    dfx_builder_keep_pages(s->b);
+    step_end(s, e, p->h);
+}
+
+static void part_reused(step_ctx *s, const step_externs *e, const part_externs *p) {
+    s->mod_col = dfx_flux_mod_cols(s->c) - 2 * s->c->width; /* the final layer's */
+    dfx_add_to(s->b, image_rows(s, p->h), p->rest, "reuse.add");
+    dfx_builder_keep_pages(s->b);
+    step_end(s, e, p->h);
+}
+
+dfx_status dfx_flux_build_part(const dfx_flux_config *c, const dfx_build_env *env, int64_t n_text,
+                               int64_t n_image, dfx_flux_part part, dfx_program *out) {
+    static void (*const parts[])(step_ctx *, const step_externs *,
+                                 const part_externs *) = {[DFX_FLUX_FIRST] = part_first,
+                                                          [DFX_FLUX_REST] = part_rest,
+                                                          [DFX_FLUX_REUSED] = part_reused};
+    dfx_builder b;
+    step_ctx s = {.c = c, .n_text = n_text, .n_image = n_image};
+    step_externs e = step_begin(&s, &b, env);
+    part_externs p = parts_begin(&s);
+    parts[part](&s, &e, &p);
     return dfx_builder_finish(&b, out);
 }
 

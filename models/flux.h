@@ -57,6 +57,29 @@ enum {
 dfx_status dfx_flux_build_step(const dfx_flux_config *config, const dfx_build_env *env,
                                int64_t n_text, int64_t n_image, dfx_program *out);
 
+/* The same step in parts, so that a step may do without most of its blocks (models/reuse.h): the first part, then one of the two
+ * others. n_double >= 1. Pages are the step's; those of FIRST and of the final layer are kept on the device. All parts have
+ * the step's externs and, behind them: h [Tt + Ti, D]: the streams between the parts; first, last, rest [Ti, D]: what the first
+ * block has added to the image's stream in this step, and in the last one with REST, and what the blocks of REST have added
+ * there; minus [1, 1] f32: -1; diff [1, 1] f32 out: how far first is from last (REL_DIFF).
+ *
+ *   FIRST    x_embedder and block 0 to h; first and diff
+ *   REST     the other blocks, the final layer, the update of x: with FIRST, bit for bit the step; last and rest
+ *   REUSED   h + rest in the place of the other blocks, the final layer, the update of x */
+typedef enum dfx_flux_part { DFX_FLUX_FIRST, DFX_FLUX_REST, DFX_FLUX_REUSED } dfx_flux_part;
+enum {
+    DFX_PART_H = DFX_STEP_EXTERNS,
+    DFX_PART_FIRST,
+    DFX_PART_LAST,
+    DFX_PART_REST,
+    DFX_PART_MINUS,
+    DFX_PART_DIFF,
+    DFX_PART_EXTERNS
+};
+dfx_status dfx_flux_build_part(const dfx_flux_config *config, const dfx_build_env *env,
+                               int64_t n_text, int64_t n_image, dfx_flux_part part,
+                               dfx_program *out);
+
 /* RoPE tables for Tt text tokens at (0,0,0), then image tokens at (0, row, col) of a grid of h x w, row-major.
  * cos, sin: host, [(n_text + h*w), head_size/2]. Frequencies and angles in f64, theta 10000. */
 void dfx_flux_rope(const dfx_flux_config *config, int64_t n_text, int64_t h, int64_t w,

@@ -9,7 +9,8 @@ static dfx_shape shape_of(const dfx_request *request, int n_pictures) {
                        .n_text = request->text_length,
                        .n_steps = request->steps - dfx_request_first_step(request),
                        .n_pictures = n_pictures,
-                       .has_init = request->init_rgb != NULL};
+                       .has_init = request->init_rgb != NULL,
+                       .reuses = request->reuse > 0};
 }
 
 static dfx_status validate(dfx_model *m, const dfx_request *request, int n_pictures) {
@@ -64,6 +65,7 @@ static dfx_image asked_for(const dfx_model *m, const dfx_request *request, int p
                        .seed = request->seed + (uint64_t)picture,
                        .steps = request->steps,
                        .text_length = request->text_length,
+                       .reuse = request->reuse,
                        .guidance = m->parts.configs.flux.has_guidance ? request->guidance : 0,
                        .strength = request->init_rgb ? request->strength : 0,
                        .init_checksum = init->checksum,

@@ -61,21 +61,26 @@ static char *loras_text(const dfx_request *r, const dfx_sink *sink) {
 /* The line that the common web UIs write and read: prompt, then "Steps: 4, Sampler: Euler, ..." */
 static dfx_status make_parameters(dfx_image *image, const char *prompt, const char *loras,
                                   const char *model, const dfx_sink *sink) {
-    char guidance[48] = "", init[96] = "";
+    char guidance[48] = "", reuse[64] = "", init[96] = "";
     if (image->guidance > 0)
         snprintf(guidance, sizeof(guidance), "Distilled CFG Scale: %g, ", (double)image->guidance);
+    if (image->reuse > 0)
+        snprintf(reuse, sizeof(reuse), "Reuse: %g, Reused steps: %d, ", (double)image->reuse,
+                 image->n_reused);
     if (image->strength > 0)
         snprintf(init, sizeof(init), "Denoising strength: %g, Init image hash: %016" PRIx64 ", %s",
                  image->strength, image->init_checksum, image->has_mask ? "Mask: yes, " : "");
-    const char *fmt = "%s\nSteps: %d, Sampler: Euler, CFG scale: 1, %sSeed: %" PRIu64
-                      ", Size: %dx%d, Model: %s, %s%sT5 tokens: %d, RNG: CPU, Version: dfx-edge %s";
+    const char *fmt =
+        "%s\nSteps: %d, Sampler: Euler, CFG scale: 1, %sSeed: %" PRIu64
+        ", Size: %dx%d, Model: %s, %s%sT5 tokens: %d, %sRNG: CPU, Version: dfx-edge %s";
     int len = snprintf(NULL, 0, fmt, prompt, image->steps, guidance, image->seed, image->width,
-                       image->height, model, init, loras, image->text_length, dfx_version());
+                       image->height, model, init, loras, image->text_length, reuse, dfx_version());
     if (len < 0)
         return dfx_fail(sink, DFX_E_INTERNAL, "the picture's parameters cannot be written as text");
     DFX_TRY(dfx_new_array(sink, (size_t)len + 1, "parameters", &image->parameters));
     snprintf(image->parameters, (size_t)len + 1, fmt, prompt, image->steps, guidance, image->seed,
-             image->width, image->height, model, init, loras, image->text_length, dfx_version());
+             image->width, image->height, model, init, loras, image->text_length, reuse,
+             dfx_version());
     return DFX_OK;
 }
 
@@ -125,6 +130,9 @@ static dfx_status make_json(dfx_image *image, const dfx_request *request, const 
     bool good = root && loras;
     if (good && json_array_size(loras) > 0)
         good = json_object_set(root, "loras", loras) == 0;
+    if (good && image->reuse > 0)
+        good = json_object_set_new(root, "reuse", json_real((double)image->reuse)) == 0 &&
+               json_object_set_new(root, "reused_steps", json_integer(image->n_reused)) == 0;
     good = good && add_init(image, root);
     char *text = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(loras);

@@ -44,7 +44,7 @@ static const ending ENDINGS[] = {
     {".diff_b", DFX_LORA_EXTRA, "a bias"},
     {".w_norm", DFX_LORA_EXTRA, "a norm's weight"},
     {".b_norm", DFX_LORA_EXTRA, "a norm's bias"},
-    {".set_weight", DFX_LORA_EXTRA, "a replacement of a weight"},
+    {".set_weight", DFX_LORA_EXTRA, "a whole weight"},
     {".lora_B.bias", DFX_LORA_EXTRA, "a bias"},
     {".lora_A.bias", DFX_LORA_EXTRA, "a bias"},
     {".lora_up.bias", DFX_LORA_EXTRA, "a bias"},

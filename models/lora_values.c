@@ -63,7 +63,8 @@ static bool look_at(const float *values, size_t n, uint32_t *any) {
     return bad == 0;
 }
 
-/* Values that begin at `first` of the flat tensor, row by row and group by group. */
+/* Values that begin at `first` of the flat tensor, in runs within one block: groups of columns cut rows, and without them a run is
+ * all rows of a group. */
 static bool look_at_piece(const dfx_lora_matrix *m, uint64_t first, const float *values, size_t n,
                           dfx_lora_blocks *blocks) {
     int64_t group_cols = m->cols / blocks->n_col_groups;
@@ -71,11 +72,13 @@ static bool look_at_piece(const dfx_lora_matrix *m, uint64_t first, const float 
     while (n > 0) {
         int64_t row = (int64_t)(first / (uint64_t)m->cols);
         int64_t col = (int64_t)(first % (uint64_t)m->cols);
-        int64_t run = group_cols - col % group_cols;
-        size_t n_run = (uint64_t)run < n ? (size_t)run : n;
-        uint32_t any = 0;
         while (row >= blocks->row_ends[row_group])
             row_group++;
+        int64_t run = blocks->n_col_groups > 1
+                          ? group_cols - col % group_cols
+                          : (blocks->row_ends[row_group] - row) * m->cols - col;
+        size_t n_run = (uint64_t)run < n ? (size_t)run : n;
+        uint32_t any = 0;
         if (!look_at(values, n_run, &any))
             return false;
         blocks->used[row_group][col / group_cols] |= any != 0;

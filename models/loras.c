@@ -13,9 +13,9 @@
 static const struct {
     dfx_program_id program;
     dfx_component component;
-} PLACES[] = {{DFX_PROGRAM_CLIP, DFX_CLIP},
-              {DFX_PROGRAM_COND, DFX_TRANSFORMER},
-              {DFX_PROGRAM_STEP, DFX_TRANSFORMER}};
+} PLACES[] = {{DFX_PROGRAM_CLIP, DFX_CLIP},        {DFX_PROGRAM_T5, DFX_T5},
+              {DFX_PROGRAM_COND, DFX_TRANSFORMER}, {DFX_PROGRAM_STEP, DFX_TRANSFORMER},
+              {DFX_PROGRAM_REST, DFX_TRANSFORMER}, {DFX_PROGRAM_REUSED, DFX_TRANSFORMER}};
 
 /* Zeros where there is no file. */
 static void stamp_of(const char *path, uint64_t stamp[3]) {
@@ -42,9 +42,8 @@ void dfx_loras_fini(dfx_loras *l) {
     *l = (dfx_loras){0};
 }
 
-/* What we cannot do beside a weight that stays as it is is refused; what we leave out is said. */
+/* What we cannot do beside a weight that stays as it is is refused. */
 static dfx_status check_kinds(const dfx_model *m, const char *path, const dfx_lora *lora) {
-    const dfx_lora_facts *facts = dfx_lora_facts_of(lora);
     for (size_t i = 0; i < dfx_lora_n_parts(lora); i++) {
         const dfx_lora_part *part = dfx_lora_part_at(lora, i);
         if (part->magnitude)
@@ -53,9 +52,6 @@ static dfx_status check_kinds(const dfx_model *m, const char *path, const dfx_lo
                             "adapters that add to it can be used",
                             path, part->module);
     }
-    if (facts->n_parts_of[DFX_T5] > 0)
-        dfx_warn(&m->sink, "%s: its %zu layers of the T5 encoder are left out", path,
-                 facts->n_parts_of[DFX_T5]);
     return DFX_OK;
 }
 
@@ -94,14 +90,15 @@ static dfx_status find_file(dfx_model *m, const char *path, const dfx_lora **out
     return DFX_OK;
 }
 
-/* The rank that a layer's place must have for all of them, over all layers. `layer`: one that needs it. */
-static int64_t rank_of_all(const dfx_lora *const *loras, size_t n, const char **layer) {
+/* The rank that a layer's place must have for all of them, over all layers that have places. `layer`: one that needs it. */
+static int64_t rank_of_all(const dfx_lora *const *loras, size_t n, bool with_t5,
+                           const char **layer) {
     int64_t most = 0;
     for (size_t i = 0; i < n; i++)
         for (size_t p = 0; p < dfx_lora_n_parts(loras[i]); p++) {
             const dfx_lora_part *part = dfx_lora_part_at(loras[i], p);
             int64_t rank = 0;
-            for (size_t k = 0; part->component != DFX_T5 && k < n; k++) {
+            for (size_t k = 0; (with_t5 || part->component != DFX_T5) && k < n; k++) {
                 const dfx_lora_part *other = dfx_lora_find(loras[k], part->component, part->layer);
                 rank += other ? other->rank : 0;
             }
@@ -113,47 +110,68 @@ static int64_t rank_of_all(const dfx_lora *const *loras, size_t n, const char **
     return most;
 }
 
-/* The rank of the list that needs most. */
+/* The rank of the list that needs most; lists end with NULL, the last one without. */
+static int64_t rank_of_lists(const dfx_loras *l, const dfx_lora *const *loras, int n) {
+    const char *layer;
+    int64_t most = 0;
+    for (int first = 0, end = 0; first < n; first = ++end) {
+        while (end < n && loras[end])
+            end++;
+        int64_t rank = rank_of_all(loras + first, (size_t)(end - first), l->has_t5, &layer);
+        most = rank > most ? rank : most;
+    }
+    return most;
+}
+
 static dfx_status open_named(dfx_model *m, const dfx_open_options *o, int64_t *rank) {
     const dfx_lora **loras;
-    const char *layer;
-    size_t n = 0; /* of the list at hand */
     DFX_TRY(dfx_new_array(&m->sink, (size_t)o->n_loras, "loras", &loras));
     dfx_status status = DFX_OK;
-    for (int i = 0; i < o->n_loras && status == DFX_OK; i++) {
+    for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
         if (o->loras[i])
-            status = find_file(m, o->loras[i], &loras[n++]);
-        else
-            n = 0;
-        int64_t of_list = status == DFX_OK ? rank_of_all(loras, n, &layer) : 0;
-        if (of_list > *rank)
-            *rank = of_list;
-    }
+            status = find_file(m, o->loras[i], &loras[i]);
+    for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
+        m->loras.has_t5 |= loras[i] && dfx_lora_facts_of(loras[i])->n_parts_of[DFX_T5] > 0;
+    if (status == DFX_OK)
+        *rank = rank_of_lists(&m->loras, loras, o->n_loras);
     dfx_free(loras);
     return status;
 }
 
-dfx_status dfx_loras_reserve(dfx_model *m, const dfx_open_options *o) {
-    int64_t named = 0, each = o->lora_max_rank, n = o->lora_max;
-    if (each < 0 || each > DFX_ADAPTER_RANK_MAX || n < 0 || n > DFX_ADAPTER_RANK_MAX)
-        return dfx_fail(&m->sink, DFX_E_USAGE,
+dfx_status dfx_loras_room(int64_t rank, int64_t n, const dfx_sink *sink, int64_t *room) {
+    if (rank < 0 || rank > DFX_ADAPTER_RANK_MAX || n < 0 || n > DFX_ADAPTER_RANK_MAX)
+        return dfx_fail(sink, DFX_E_USAGE,
                         "LoRA: wanted a highest rank and a number from 0 to %d, found %" PRId64
                         " and %" PRId64,
-                        DFX_ADAPTER_RANK_MAX, each, n);
-    if (o->n_loras > 0)
-        DFX_TRY(open_named(m, o, &named));
-    /* More of them than were named now have the highest rank that was named, if no other is given. */
-    int64_t asked = (n ? n : 1) * (each ? each : n > o->n_loras && o->n_loras > 0 ? named : 0);
-    int64_t rank = asked > named ? asked : named;
-    if (rank == 0)
-        return DFX_OK;
-    if (rank > DFX_ADAPTER_RANK_MAX)
-        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        DFX_ADAPTER_RANK_MAX, rank, n);
+    int64_t all = rank * (n ? n : 1);
+    if (all > DFX_ADAPTER_RANK_MAX)
+        return dfx_fail(sink, DFX_E_USAGE,
                         "LoRA: there is room for ranks of %d in all beside a layer, found %" PRId64
                         "; use fewer at a time, or of lower rank",
-                        DFX_ADAPTER_RANK_MAX, rank);
-    m->loras.rank = (int64_t)dfx_align_up((size_t)rank, DFX_ADAPTER_GRAIN);
-    return dfx_pool_open(&m->sink, o->n_threads, &m->loras.pool);
+                        DFX_ADAPTER_RANK_MAX, all);
+    *room = (int64_t)dfx_align_up((size_t)all, DFX_ADAPTER_GRAIN);
+    return DFX_OK;
+}
+
+/* Of the files that are named, and of what is asked for beside them, the larger. */
+dfx_status dfx_loras_reserve(dfx_model *m, const dfx_open_options *o) {
+    int64_t named = 0, asked = 0;
+    if (o->n_loras > 0)
+        DFX_TRY(open_named(m, o, &named));
+    DFX_TRY(dfx_loras_room(named, 1, &m->sink, &named));
+    DFX_TRY(dfx_loras_room(o->lora_max_rank, o->lora_max, &m->sink, &asked));
+    m->loras.rank = named > asked ? named : asked;
+    return m->loras.rank ? dfx_pool_open(&m->sink, o->n_threads, &m->loras.pool) : DFX_OK;
+}
+
+static void warn_left_out(const dfx_model *m, const dfx_lora *lora) {
+    size_t n = dfx_lora_facts_of(lora)->n_parts_of[DFX_T5];
+    if (n > 0 && !m->loras.has_t5)
+        dfx_warn(&m->sink,
+                 "a LoRA changes %zu layers of T5, which has no room for it: they are left out; "
+                 "name its file when the model is opened",
+                 n);
 }
 
 dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
@@ -176,7 +194,9 @@ dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
             status = find_file(m, r->loras[i].path, &loras[n]);
         n += r->loras[i].strength != 0;
     }
-    int64_t rank = status == DFX_OK ? rank_of_all(loras, n, &layer) : 0;
+    int64_t rank = status == DFX_OK ? rank_of_all(loras, n, m->loras.has_t5, &layer) : 0;
+    for (size_t i = 0; status == DFX_OK && i < n; i++)
+        warn_left_out(m, loras[i]);
     dfx_free(loras);
     if (rank > m->loras.rank)
         return dfx_fail(&m->sink, DFX_E_USAGE,
@@ -211,6 +231,8 @@ static dfx_status upload_image(dfx_model *m, const unsigned char *image) {
     dfx_session *ses = &m->session;
     for (size_t i = 0; i < DFX_COUNT(PLACES); i++) {
         dfx_program_id id = PLACES[i].program;
+        if (ses->programs[id].adapter_bytes == 0)
+            continue;
         DFX_TRY(m->backend->vt->upload(m->backend, ses->state.adapters[id],
                                        image + image_off(ses, i), ses->programs[id].adapter_bytes));
     }

@@ -20,8 +20,12 @@ typedef struct dfx_loras {
     dfx_lora_file *files; /* owned, each */
     size_t n_files, cap_files;
     int64_t rank;   /* of every place; 0: the model was opened for none */
+    bool has_t5;    /* T5 has places too: a file that was named then has layers of it. Few have */
     dfx_pool *pool; /* owned */
 } dfx_loras;
+
+/* The rank of a place that holds `n` LoRAs (0: one) of `rank`; 0 for none. Errors: DFX_E_USAGE: more than a place can have. */
+dfx_status dfx_loras_room(int64_t rank, int64_t n, const dfx_sink *sink, int64_t *room);
 
 /* Decide what room there is, when the model is opened: for the files that the options name, all at once, and for as many of any
  * rank as they say. Errors: those of dfx_lora_open; DFX_E_USAGE. */

@@ -17,6 +17,7 @@ void dfx_model_env(const dfx_model *m, dfx_build_env env[DFX_N_COMPONENTS]) {
                                  .act_dtype = m->backend->act_dtype,
                                  .sink = &m->sink};
     env[DFX_CLIP].adapter_rank = env[DFX_TRANSFORMER].adapter_rank = m->loras.rank;
+    env[DFX_T5].adapter_rank = m->loras.has_t5 ? m->loras.rank : 0;
 }
 
 /* What the machine has, less a tenth for others. */

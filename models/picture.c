@@ -1,19 +1,21 @@
 #include "models/picture.h"
 
+/* Stages where there is an init picture; else those behind the encoder are one less. */
+enum { TEXT, COND, ENCODE, DENOISE, DECODE };
+
 static const struct {
     const char *stage;
-    int plan_stage; /* without the encoder */
+    int stage_idx;
 } PROGRAMS[DFX_N_PROGRAMS] = {
-    [DFX_PROGRAM_CLIP] = {"text", DFX_PLAN_TEXT},
-    [DFX_PROGRAM_T5] = {"text", DFX_PLAN_TEXT},
-    [DFX_PROGRAM_COND] = {"cond", DFX_PLAN_COND},
-    [DFX_PROGRAM_ENCODE] = {"encode", DFX_PLAN_DENOISE},
-    [DFX_PROGRAM_STEP] = {"denoise", DFX_PLAN_DENOISE},
-    [DFX_PROGRAM_DECODE] = {"decode", DFX_PLAN_DECODE},
+    [DFX_PROGRAM_CLIP] = {"text", TEXT},       [DFX_PROGRAM_T5] = {"text", TEXT},
+    [DFX_PROGRAM_COND] = {"cond", COND},       [DFX_PROGRAM_ENCODE] = {"encode", ENCODE},
+    [DFX_PROGRAM_STEP] = {"denoise", DENOISE}, [DFX_PROGRAM_REST] = {"denoise", DENOISE},
+    [DFX_PROGRAM_DECODE] = {"decode", DECODE}, [DFX_PROGRAM_REUSED] = {"denoise", DENOISE},
 };
 
 int dfx_picture_stage(const dfx_shape *shape, dfx_program_id id) {
-    return PROGRAMS[id].plan_stage + (shape->has_init && id > DFX_PROGRAM_ENCODE);
+    int stage = PROGRAMS[id].stage_idx;
+    return stage - (stage > ENCODE && !shape->has_init);
 }
 
 int64_t dfx_picture_latents(const dfx_configs *c, int64_t pixels) {
@@ -32,16 +34,28 @@ int dfx_picture_step_capacity(int n_steps) {
 bool dfx_picture_serves(const dfx_shape *session, const dfx_shape *request) {
     enum { SAME_BITS_ROWS = 64 };
     return session->width == request->width && session->height == request->height &&
-           session->has_init == request->has_init && session->n_text == request->n_text &&
-           session->n_pictures >= request->n_pictures && session->n_steps >= request->n_steps &&
+           session->has_init == request->has_init && session->reuses >= request->reuses &&
+           session->n_text == request->n_text && session->n_pictures >= request->n_pictures &&
+           session->n_steps >= request->n_steps &&
            (session->n_steps <= SAME_BITS_ROWS ||
             session->n_steps == dfx_picture_step_capacity(request->n_steps));
 }
 
+/* A step, whole or in parts. */
+static dfx_status build_step(const dfx_configs *c, const dfx_build_env *env, const dfx_shape *s,
+                             dfx_program p[DFX_N_PROGRAMS]) {
+    int64_t I = dfx_picture_tokens(c, s);
+    if (!s->reuses)
+        return dfx_flux_build_step(&c->flux, env, s->n_text, I, &p[DFX_PROGRAM_STEP]);
+    DFX_TRY(dfx_flux_build_part(&c->flux, env, s->n_text, I, DFX_FLUX_FIRST, &p[DFX_PROGRAM_STEP]));
+    DFX_TRY(dfx_flux_build_part(&c->flux, env, s->n_text, I, DFX_FLUX_REST, &p[DFX_PROGRAM_REST]));
+    return dfx_flux_build_part(&c->flux, env, s->n_text, I, DFX_FLUX_REUSED,
+                               &p[DFX_PROGRAM_REUSED]);
+}
+
 dfx_status dfx_picture_build(const dfx_configs *c, const dfx_build_env env[DFX_N_COMPONENTS],
                              const dfx_shape *s, dfx_program p[DFX_N_PROGRAMS]) {
-    int64_t h = dfx_picture_latents(c, s->height), w = dfx_picture_latents(c, s->width),
-            I = dfx_picture_tokens(c, s);
+    int64_t h = dfx_picture_latents(c, s->height), w = dfx_picture_latents(c, s->width);
     dfx_status status;
     DFX_TRY_OUT(status, dfx_clip_build(&c->clip, &env[DFX_CLIP], c->clip.n_positions,
                                        &p[DFX_PROGRAM_CLIP]));
@@ -51,8 +65,7 @@ dfx_status dfx_picture_build(const dfx_configs *c, const dfx_build_env env[DFX_N
     if (s->has_init)
         DFX_TRY_OUT(status,
                     dfx_vae_build_encoder(&c->vae, &env[DFX_VAE], h, w, &p[DFX_PROGRAM_ENCODE]));
-    DFX_TRY_OUT(status, dfx_flux_build_step(&c->flux, &env[DFX_TRANSFORMER], s->n_text, I,
-                                            &p[DFX_PROGRAM_STEP]));
+    DFX_TRY_OUT(status, build_step(c, &env[DFX_TRANSFORMER], s, p));
     DFX_TRY_OUT(status,
                 dfx_vae_build_decoder(&c->vae, &env[DFX_VAE], h, w, &p[DFX_PROGRAM_DECODE]));
 out:
@@ -62,19 +75,20 @@ out:
 }
 
 static dfx_trace_program traced(const dfx_program *program, dfx_program_id id, const dfx_shape *s) {
+    bool denoises = PROGRAMS[id].stage_idx == DENOISE;
     return (dfx_trace_program){.program = program,
                                .stage = PROGRAMS[id].stage,
-                               .n_repeats = id == DFX_PROGRAM_STEP     ? (uint32_t)s->n_steps
+                               .n_repeats = denoises                   ? (uint32_t)s->n_steps
                                             : id == DFX_PROGRAM_DECODE ? (uint32_t)s->n_lanes
                                                                        : 1,
-                               .n_lanes = id == DFX_PROGRAM_STEP ? (uint32_t)s->n_lanes : 1};
+                               .n_lanes = denoises ? (uint32_t)s->n_lanes : 1};
 }
 
 dfx_status dfx_picture_trace(const dfx_program programs[DFX_N_PROGRAMS], const dfx_shape *shape,
                              const dfx_profile *profile, const dfx_sink *sink, dfx_trace *out) {
-    dfx_trace_program list[DFX_N_PROGRAMS];
+    dfx_trace_program list[DFX_N_PLANNED_PROGRAMS];
     size_t n = 0;
-    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+    for (int i = 0; i < DFX_N_PLANNED_PROGRAMS; i++)
         if (i != DFX_PROGRAM_ENCODE || shape->has_init)
             list[n++] = traced(&programs[i], (dfx_program_id)i, shape);
     return dfx_trace_make(list, n, profile, sink, out);
@@ -123,5 +137,15 @@ size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
         out->adapters[i] =
             programs[i].adapter_bytes ? carve(&c, 1, (int64_t)programs[i].adapter_bytes, 1) : NULL;
+    for (int lane = 0; s->reuses && lane < s->n_lanes; lane++) {
+        out->h[lane] = carve(&c, L, f->flux.width, act);
+        out->first[lane] = carve(&c, I, f->flux.width, act);
+        out->last[lane] = carve(&c, I, f->flux.width, act);
+        out->rest[lane] = carve(&c, I, f->flux.width, act);
+    }
+    if (s->reuses) {
+        out->minus = carve(&c, 1, 1, sizeof(float));
+        out->diff = carve(&c, 1, s->n_lanes, sizeof(float));
+    }
     return c.used;
 }

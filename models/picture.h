@@ -1,5 +1,8 @@
-/* A picture as programs: the five that make one and the encoder of a picture to begin with, the state that lives between them, and the planner's view of both. Needs
- * configurations and names of tensors, no device. */
+/* A picture as programs: those that make one, the state that lives between them, and the planner's view of both. Needs
+ * configurations and names of tensors, no device.
+ *
+ * Where blocks may be reused (shape.reuses, models/reuse.h) a step is two programs in turn, else it is one and the others are
+ * empty. REUSED has pages of STEP and REST alone, which are kept, and is not in the plan's timetable. */
 #ifndef DFX_MODELS_PICTURE_H
 #define DFX_MODELS_PICTURE_H
 
@@ -11,8 +14,11 @@ typedef enum dfx_program_id {
     DFX_PROGRAM_T5,
     DFX_PROGRAM_COND,
     DFX_PROGRAM_ENCODE, /* of a shape with an init picture alone; else an empty program */
-    DFX_PROGRAM_STEP,
+    DFX_PROGRAM_STEP,   /* with reuse DFX_FLUX_FIRST */
+    DFX_PROGRAM_REST,   /* DFX_FLUX_REST, or empty */
     DFX_PROGRAM_DECODE,
+    DFX_N_PLANNED_PROGRAMS,
+    DFX_PROGRAM_REUSED = DFX_N_PLANNED_PROGRAMS, /* DFX_FLUX_REUSED, or empty */
     DFX_N_PROGRAMS
 } dfx_program_id;
 
@@ -30,6 +36,7 @@ typedef struct dfx_shape {
     int n_pictures;        /* of a request; of a session: its lanes are right for as many */
     int n_lanes;           /* of a session: models/lanes.h chooses them */
     bool has_init;         /* it begins with a picture, which is encoded */
+    bool reuses; /* of a request: blocks may be reused; of a session: it can, and need not */
 } dfx_shape;
 
 /* Of a shape's plan. ENCODE: with an init picture only. */
@@ -69,6 +76,9 @@ typedef struct dfx_state {
     void *moments;                             /* [h*w, 2 Z]: of an init picture, like init_x */
     void *init_x;                              /* [I, channels] */
     void *adapters[DFX_N_PROGRAMS];            /* adapter blocks; NULL where there is none */
+    /* With reuse, what the parts of a step hand on to each other: dfx_flux_part. Of each lane but `minus`. */
+    void *h[DFX_LANES_MAX], *first[DFX_LANES_MAX], *last[DFX_LANES_MAX], *rest[DFX_LANES_MAX];
+    float *minus, *diff; /* [1, 1], [1, lanes] */
 } dfx_state;
 
 /* Lay the state of the programs out from `base` on; NULL only counts. Returns its bytes. */

@@ -11,6 +11,7 @@
 #include "core/rng.h"
 #include "models/embed.h"
 #include "models/image.h"
+#include "models/reuse.h"
 #include "models/values.h"
 
 /* What has been done for the group so far; bytes since the session was opened. */
@@ -28,11 +29,13 @@ typedef struct run {
     int first_step; /* of the request's; those before it are not made */
     int n_steps;    /* that are made */
     bool encodes;   /* an init picture */
+    dfx_reuse reuse;
     int at, n_at;   /* pictures of the group that the stage works on */
     account booked; /* what pictures have their shares of */
     uint64_t stage_begin_ns;
     uint64_t step_begin_ns;
     dfx_stage stage;
+    int n_reused; /* steps of the stage in which no picture took all blocks */
 } run;
 
 static double seconds_since(uint64_t begin_ns) {
@@ -47,6 +50,7 @@ static void report(run *r, int step, int n_steps) {
                                              .n_steps = n_steps,
                                              .stage_seconds = seconds_since(r->stage_begin_ns),
                                              .picture = r->group->first + r->at,
+                                             .n_reused = r->n_reused,
                                              .n_together = r->n_at,
                                              .n_pictures = r->group->n_pictures});
 }
@@ -57,6 +61,7 @@ static void stage_begin(run *r, dfx_stage stage, int n_steps, int at, int n_at) 
     r->stage_begin_ns = dfx_clock_ns();
     r->at = at;
     r->n_at = n_at;
+    r->n_reused = 0;
     report(r, 0, n_steps);
 }
 
@@ -240,22 +245,31 @@ static dfx_status draw_noise(run *r, int lane, float *tokens) {
 
 /* What differs from step to step is copied to one place, so that all steps are one program with the same addresses. */
 static dfx_status run_step(run *r, int step) {
-    enum { N_EXTERNS = 7 };
     dfx_state *s = &r->ses->state;
-    void *externs[DFX_LANES_MAX][N_EXTERNS];
+    void *externs[DFX_LANES_MAX * DFX_PART_EXTERNS];
     dfx_backend *be = r->m->backend;
-    size_t row_bytes =
-        (size_t)dfx_flux_mod_cols(&r->m->parts.configs.flux) * dfx_dtype_bytes(be->act_dtype);
+    bool in_parts = r->ses->shape.reuses;
+    size_t row_bytes = (size_t)dfx_flux_mod_cols(&r->m->parts.configs.flux) *
+                       dfx_dtype_bytes(be->act_dtype),
+           n_externs = in_parts ? DFX_PART_EXTERNS : DFX_STEP_EXTERNS;
     DFX_TRY(be->vt->copy_device(be, s->step_mod, (unsigned char *)s->mod + (size_t)step * row_bytes,
                                 row_bytes));
     DFX_TRY(be->vt->copy_device(be, s->step_dt, s->dt + step, sizeof(float)));
     for (int lane = 0; lane < r->group->n; lane++)
-        memcpy(externs[lane],
-               (void *[N_EXTERNS]){s->x[lane], s->txt, s->step_mod, s->cos, s->sin, s->step_dt,
-                                   s->v[lane]},
-               sizeof(externs[lane]));
-    DFX_TRY(dfx_session_run_lanes(r->m, DFX_PROGRAM_STEP, step, externs[0], r->group->n));
-    return dfx_session_keep_latents(r->m, step, r->group->n);
+        memcpy(externs + (size_t)lane * n_externs,
+               (void *[DFX_PART_EXTERNS]){s->x[lane], s->txt, s->step_mod, s->cos, s->sin,
+                                          s->step_dt, s->v[lane], s->h[lane], s->first[lane],
+                                          s->last[lane], s->rest[lane], s->minus, s->diff + lane},
+               n_externs * sizeof(*externs));
+    if (in_parts)
+        return dfx_reuse_step(r->m, &r->reuse, step, externs);
+    DFX_TRY(dfx_session_run_lanes(r->m, DFX_PROGRAM_STEP, step, externs, r->group->n, NULL));
+    return dfx_session_keep_latents(r->m, step, step, r->group->n);
+}
+
+static dfx_status wait_step(run *r, int step) {
+    return r->ses->shape.reuses ? dfx_reuse_wait(r->m, &r->reuse, step)
+                                : dfx_session_wait(r->m, DFX_PROGRAM_STEP, step);
 }
 
 /* On the timeline steps lie one behind the other, though the host is ahead of the device. */
@@ -273,7 +287,7 @@ static bool is_masked(const run *r) {
 
 /* The step has run: look at what it made. */
 static dfx_status end_step(run *r, int step, float *latents, size_t n) {
-    DFX_TRY(dfx_session_wait(r->m, DFX_PROGRAM_STEP, step));
+    DFX_TRY(wait_step(r, step));
     for (int lane = 0; lane < r->group->n; lane++) {
         dfx_values_widen(r->m, latents, dfx_session_latents(r->m, step, lane), n);
         if (!dfx_values_are_finite(latents, n))
@@ -284,6 +298,7 @@ static dfx_status end_step(run *r, int step, float *latents, size_t n) {
         if (is_masked(r))
             DFX_TRY(dfx_init_blend(r->m, lane, r->ses->sigmas[step + 1], latents));
     }
+    r->n_reused += r->ses->shape.reuses && r->reuse.all_reused[step % 2];
     report(r, step + 1, r->n_steps);
     note_step(r, step);
     return DFX_OK;
@@ -309,6 +324,8 @@ static dfx_status denoise(run *r) {
     }
     if (ahead)
         DFX_TRY_OUT(status, end_step(r, n_steps - 1, latents, n));
+    for (int lane = 0; lane < r->group->n; lane++)
+        r->group->images[lane].n_reused = r->reuse.n_reused[lane];
     stage_end(r, "denoise");
 out:
     dfx_free(latents);
@@ -412,10 +429,10 @@ static dfx_program_id first_program(const run *r) {
 static dfx_status draw(run *r) {
     const dfx_shape *shape = &r->ses->shape;
     dfx_program_id first = first_program(r);
-    int last = r->group->n - 1;
+    int last = r->group->n - 1, n_sure = dfx_reuse_sure(r->reuse.threshold, r->n_steps);
     r->encodes = shape->has_init && first != DFX_PROGRAM_STEP;
-    DFX_TRY(
-        dfx_session_group_begin(r->m, dfx_picture_stage(shape, first), r->n_steps, r->group->n));
+    DFX_TRY(dfx_session_group_begin(r->m, dfx_picture_stage(shape, first), n_sure, r->n_steps,
+                                    r->group->n));
     dfx_status status = make_latents(r);
     for (int lane = 0; status == DFX_OK && lane < last; lane++) {
         status = decode(r, lane);
@@ -429,13 +446,15 @@ static dfx_status draw(run *r) {
 }
 
 dfx_status dfx_group_draw(dfx_model *m, const dfx_request *request, dfx_group *group) {
+    int first_step = dfx_request_first_step(request), n_steps = request->steps - first_step;
     run r = {.m = m,
              .ses = &m->session,
              .request = request,
              .group = group,
              .guidance = group->images[0].guidance,
-             .first_step = dfx_request_first_step(request)};
-    r.n_steps = request->steps - r.first_step;
+             .first_step = first_step,
+             .n_steps = n_steps,
+             .reuse = {.threshold = request->reuse, .n_steps = n_steps, .n_lanes = group->n}};
     dfx_feed_stats feed;
     dfx_feed_get_stats(r.ses->feed, &feed);
     r.booked = (account){.read_bytes = feed.read_bytes, .copied_bytes = feed.copied_bytes};

@@ -94,6 +94,13 @@ dfx_status dfx_request_validate(const dfx_model *m, const dfx_request *r) {
     if (!isfinite(r->guidance) || r->guidance < 0)
         return dfx_fail(&m->sink, DFX_E_USAGE, "guidance: wanted a number from 0 up, found %g",
                         (double)r->guidance);
+    if (!isfinite(r->reuse) || r->reuse < 0)
+        return dfx_fail(&m->sink, DFX_E_USAGE, "reuse: wanted a number from 0 up, found %g",
+                        (double)r->reuse);
+    if (r->reuse > 0 && m->parts.configs.flux.n_double < 1)
+        return dfx_fail(
+            &m->sink, DFX_E_USAGE,
+            "reuse: wanted a model that begins with a block of two streams, %s has none", m->name);
     if (!r->prompt)
         return dfx_fail(&m->sink, DFX_E_USAGE,
                         "prompt: wanted a text (an empty one is fine), found none");

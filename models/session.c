@@ -34,7 +34,7 @@ static dfx_status make_plan(dfx_model *m, const dfx_shape *request, dfx_session 
 static dfx_status find_pages(dfx_model *m, dfx_session *ses) {
     uint32_t n = 0;
     DFX_TRY(dfx_new_array(&m->sink, ses->trace.n_pages, "session", &ses->page_idx));
-    for (int p = 0; p < DFX_N_PROGRAMS; p++) {
+    for (int p = 0; p < DFX_N_PLANNED_PROGRAMS; p++) {
         const dfx_program *program = &ses->programs[p];
         for (uint32_t i = 0; i < program->n_pages; i++) {
             DFX_TRY(dfx_packed_check_page(m->packed, program, i, &m->sink));
@@ -45,6 +45,9 @@ static dfx_status find_pages(dfx_model *m, dfx_session *ses) {
         ses->first_region[p] =
             follows ? ses->first_region[p - 1] + ses->programs[p - 1].n_regions : 0;
     }
+    if (ses->shape.reuses) /* its page is REST's last */
+        ses->first_region[DFX_PROGRAM_REUSED] =
+            ses->first_region[DFX_PROGRAM_REST] + ses->programs[DFX_PROGRAM_REST].n_regions - 1;
     return DFX_OK;
 }
 
@@ -89,7 +92,17 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
     for (int i = 0; i < 2; i++)
         DFX_TRY(m->backend->vt->pinned_alloc(
             m->backend, (size_t)ses->shape.n_lanes * latent_bytes(m), "latents", &ses->latents[i]));
+    if (ses->shape.reuses)
+        DFX_TRY(m->backend->vt->pinned_alloc(m->backend, (size_t)ses->shape.n_lanes * sizeof(float),
+                                             "diffs", &ses->diffs));
     return dfx_feed_open(&feed, &m->sink, &ses->feed);
+}
+
+static dfx_status upload_minus(dfx_model *m, dfx_session *ses) {
+    const float minus = -1;
+    if (!ses->shape.reuses)
+        return DFX_OK;
+    return m->backend->vt->upload(m->backend, ses->state.minus, &minus, sizeof(minus));
 }
 
 /* What depends on the size alone. */
@@ -157,6 +170,7 @@ dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
                 dfx_visit_clock_init(&ses->clock, &ses->plan, &ses->trace, m->timeline, &m->sink));
     DFX_TRY_OUT(status, allocate(m, ses));
     DFX_TRY_OUT(status, upload_rope(m, ses));
+    DFX_TRY_OUT(status, upload_minus(m, ses));
     ses->ready = true;
     dfx_model_span(m, "prepare", begin_ns);
 out:
@@ -168,11 +182,14 @@ out:
 void dfx_session_end(dfx_model *m) {
     dfx_session *ses = &m->session;
     dfx_feed_close(ses->feed);
-    for (int lane = 0; lane < DFX_LANES_MAX; lane++)
-        dfx_recorded_fini(&ses->recorded[lane], m->backend);
+    for (int p = 0; p < DFX_N_PROGRAMS; p++)
+        for (int lane = 0; lane < DFX_LANES_MAX; lane++)
+            dfx_recorded_fini(&ses->recorded[p][lane], m->backend);
     for (int i = 0; i < 2; i++)
         if (ses->latents[i].ptr)
             m->backend->vt->pinned_free(m->backend, &ses->latents[i]);
+    if (ses->diffs.ptr)
+        m->backend->vt->pinned_free(m->backend, &ses->diffs);
     if (ses->arena.ptr)
         m->backend->vt->free(m->backend, &ses->arena);
     if (m->backend)
@@ -195,13 +212,19 @@ typedef struct feed_pages {
     uint64_t pinned_ns; /* when the ops of the region began, on a backend that runs them at once */
     dfx_status status;  /* of unpinning */
     uint32_t first_visit;
+    bool kept; /* the feed is not asked */
 } feed_pages;
 
 static dfx_status pin_visit(void *self, uint32_t region, uint32_t page_idx, void **base) {
     feed_pages *f = self;
     uint32_t visit = f->first_visit + region;
-    DFX_TRY(dfx_feed_pin(f->feed, visit, f->m->cancelled, f->m->cancel_user, base));
-    dfx_visit_clock_pinned(&f->m->session.clock, visit, dfx_feed_last_wait(f->feed));
+    dfx_session *ses = &f->m->session;
+    if (f->kept)
+        *base = (unsigned char *)ses->arena.ptr + ses->plan.visits[visit].off;
+    else
+        DFX_TRY(dfx_feed_pin(f->feed, visit, f->m->cancelled, f->m->cancel_user, base));
+    dfx_visit_clock_pinned(&ses->clock, visit,
+                           f->kept ? DFX_FEED_NO_WAIT : dfx_feed_last_wait(f->feed));
     f->pinned_ns = dfx_clock_ns();
     return f->backend->vt->mark_begin(f->backend, visit);
 }
@@ -214,7 +237,9 @@ static void unpin_visit(void *self, uint32_t region) {
         dfx_visit_clock_ended(&f->m->session.clock, visit,
                               (dfx_times){(int64_t)f->pinned_ns, (int64_t)dfx_clock_ns()});
     dfx_status status = f->backend->vt->mark(f->backend, visit);
-    if (status == DFX_OK)
+    if (status == DFX_OK && f->kept)
+        f->m->session.kept_visit = visit;
+    else if (status == DFX_OK)
         dfx_feed_unpin(f->feed, visit);
     else if (f->status == DFX_OK)
         f->status = status;
@@ -260,16 +285,32 @@ dfx_status dfx_session_upload_sigmas(dfx_model *m, int n_steps, int first_step) 
     return status;
 }
 
-dfx_status dfx_session_group_begin(dfx_model *m, int first_stage, int n_steps, int n_pictures) {
+/* 0: all is sure. */
+static uint32_t hold_from(const dfx_session *ses, int n_sure, int n_most) {
+    return n_sure < n_most ? first_visit_of(ses, DFX_PROGRAM_STEP, n_sure) : 0;
+}
+
+dfx_status dfx_session_group_begin(dfx_model *m, int first_stage, int n_sure, int n_most,
+                                   int n_pictures) {
     dfx_session *ses = &m->session;
     ses->n_idle_lanes = ses->shape.n_lanes - n_pictures;
+    ses->kept_visit = DFX_NO_VISIT;
     dfx_feed_visits visits = {.first = ses->plan.stage_first_visit[first_stage],
-                              .skip_from = first_visit_of(ses, DFX_PROGRAM_STEP, n_steps),
-                              .skip_to = first_visit_of(ses, DFX_PROGRAM_DECODE, 0)};
+                              .skip_from = first_visit_of(ses, DFX_PROGRAM_STEP, n_most),
+                              .skip_to = first_visit_of(ses, DFX_PROGRAM_DECODE, 0),
+                              .hold_from = hold_from(ses, n_sure, n_most)};
     if (m->backend->vt->clock_sync)
         DFX_TRY(m->backend->vt->clock_sync(m->backend));
     dfx_visit_clock_begin(&ses->clock, &visits);
     return dfx_feed_begin(ses->feed, &visits);
+}
+
+dfx_status dfx_session_sure(dfx_model *m, int n_sure, int n_most) {
+    dfx_session *ses = &m->session;
+    uint32_t skip_from = first_visit_of(ses, DFX_PROGRAM_STEP, n_most);
+    DFX_TRY(dfx_feed_decide(ses->feed, skip_from, hold_from(ses, n_sure, n_most)));
+    dfx_visit_clock_skip(&ses->clock, skip_from);
+    return DFX_OK;
 }
 
 static void tell_driver_bytes(const dfx_model *m) {
@@ -286,43 +327,61 @@ static void tell_driver_bytes(const dfx_model *m) {
             1e-6 * (double)ex->record_ns);
 }
 
+/* The feed waits for the ops of its visits; those beside it write where pages of the next group may come, too. */
 void dfx_session_group_end(dfx_model *m) {
+    if (m->session.kept_visit != DFX_NO_VISIT)
+        m->backend->vt->wait_mark(m->backend, m->session.kept_visit);
     dfx_feed_end(m->session.feed);
     tell_driver_bytes(m);
 }
 
-dfx_status dfx_session_run_lanes(dfx_model *m, dfx_program_id id, int repeat, void *const *externs,
-                                 int n_lanes) {
+/* kept: beside the feed. */
+static dfx_status run_lanes(dfx_model *m, dfx_program_id id, int repeat, void *const *externs,
+                            int n_lanes, const bool *takes_part, bool kept) {
     dfx_session *ses = &m->session;
     dfx_lane lanes[DFX_LANES_MAX];
     feed_pages f = {.m = m,
                     .feed = ses->feed,
                     .backend = m->backend,
-                    .first_visit = first_visit_of(ses, id, repeat)};
+                    .first_visit = first_visit_of(ses, id, repeat),
+                    .kept = kept};
     dfx_page_source pages = {.pin = pin_visit, .unpin = unpin_visit, .self = &f};
+    bool records =
+        dfx_picture_stage(&ses->shape, id) == dfx_picture_stage(&ses->shape, DFX_PROGRAM_STEP);
     for (int i = 0; i < n_lanes; i++)
-        lanes[i] = (dfx_lane){.externs = externs + (size_t)i * ses->programs[id].n_externs,
-                              .recorded = id == DFX_PROGRAM_STEP ? &ses->recorded[i] : NULL};
+        lanes[i] = (dfx_lane){.externs = takes_part && !takes_part[i]
+                                             ? NULL
+                                             : externs + (size_t)i * ses->programs[id].n_externs,
+                              .recorded = records ? &ses->recorded[id][i] : NULL};
     ses->executor.adapters = ses->state.adapters[id];
     dfx_status status = dfx_executor_run_lanes(&ses->executor, &ses->programs[id], &pages, lanes,
                                                (uint32_t)n_lanes);
     return status == DFX_OK ? f.status : status;
 }
 
+dfx_status dfx_session_run_lanes(dfx_model *m, dfx_program_id id, int repeat, void *const *externs,
+                                 int n_lanes, const bool *takes_part) {
+    return run_lanes(m, id, repeat, externs, n_lanes, takes_part, false);
+}
+
+dfx_status dfx_session_run_kept(dfx_model *m, dfx_program_id id, int repeat, void *const *externs,
+                                int n_lanes, const bool *takes_part) {
+    return run_lanes(m, id, repeat, externs, n_lanes, takes_part, true);
+}
+
 dfx_status dfx_session_run(dfx_model *m, dfx_program_id id, int repeat, void *const *externs) {
-    return dfx_session_run_lanes(m, id, repeat, externs, 1);
+    return run_lanes(m, id, repeat, externs, 1, NULL, false);
 }
 
 static uint32_t last_visit_of(const dfx_session *ses, dfx_program_id id, int repeat) {
     return first_visit_of(ses, id, repeat) + ses->programs[id].n_regions - 1;
 }
 
-dfx_status dfx_session_wait(dfx_model *m, dfx_program_id id, int repeat) {
-    uint32_t last = last_visit_of(&m->session, id, repeat);
+/* Up to `last`, from the one on whose end is not known yet. */
+static dfx_status take_times(dfx_model *m, uint32_t last) {
     const dfx_backend_vtable *vt = m->backend->vt;
     dfx_visit_clock *clock = &m->session.clock;
     dfx_times at;
-    DFX_TRY(vt->wait_mark(m->backend, last));
     while (vt->visit_times && clock->next_visit <= last) {
         DFX_TRY(vt->visit_times(m->backend, clock->next_visit, &at));
         dfx_visit_clock_ended(clock, clock->next_visit, at);
@@ -330,14 +389,46 @@ dfx_status dfx_session_wait(dfx_model *m, dfx_program_id id, int repeat) {
     return DFX_OK;
 }
 
-/* The step's mark is made again, behind the copies. */
-dfx_status dfx_session_keep_latents(dfx_model *m, int step, int n_lanes) {
+dfx_status dfx_session_wait(dfx_model *m, dfx_program_id id, int repeat) {
+    uint32_t last = last_visit_of(&m->session, id, repeat);
+    DFX_TRY(m->backend->vt->wait_mark(m->backend, last));
+    return take_times(m, last);
+}
+
+dfx_status dfx_session_wait_reused(dfx_model *m, int repeat) {
+    dfx_session *ses = &m->session;
+    uint32_t first = first_visit_of(ses, DFX_PROGRAM_STEP, repeat),
+             reused = first_visit_of(ses, DFX_PROGRAM_REUSED, repeat);
+    DFX_TRY(m->backend->vt->wait_mark(m->backend, reused));
+    DFX_TRY(take_times(m, last_visit_of(ses, DFX_PROGRAM_STEP, repeat)));
+    dfx_visit_clock_again(&ses->clock, reused);
+    DFX_TRY(take_times(m, reused));
+    dfx_visit_clock_again(&ses->clock, first);
+    return DFX_OK;
+}
+
+/* The part's mark is made again, behind the copies. */
+dfx_status dfx_session_diffs(dfx_model *m, int repeat, int n_lanes, float *out) {
     dfx_session *ses = &m->session;
     const dfx_backend_vtable *vt = m->backend->vt;
+    uint32_t visit = last_visit_of(ses, DFX_PROGRAM_STEP, repeat);
+    size_t bytes = (size_t)n_lanes * sizeof(float);
+    DFX_TRY(vt->download_begin(m->backend, ses->diffs.ptr, ses->state.diff, bytes));
+    DFX_TRY(vt->mark(m->backend, visit));
+    DFX_TRY(vt->wait_mark(m->backend, visit));
+    memcpy(out, ses->diffs.ptr, bytes);
+    return DFX_OK;
+}
+
+/* The step's mark is made again, behind the copies. */
+dfx_status dfx_session_keep_latents(dfx_model *m, int step, int repeat, int n_lanes) {
+    dfx_session *ses = &m->session;
+    const dfx_backend_vtable *vt = m->backend->vt;
+    dfx_program_id last_part = ses->shape.reuses ? DFX_PROGRAM_REST : DFX_PROGRAM_STEP;
     for (int lane = 0; lane < n_lanes; lane++)
         DFX_TRY(vt->download_begin(m->backend, dfx_session_latents(m, step, lane),
                                    ses->state.x[lane], latent_bytes(m)));
-    return vt->mark(m->backend, last_visit_of(ses, DFX_PROGRAM_STEP, step));
+    return vt->mark(m->backend, last_visit_of(ses, last_part, repeat));
 }
 
 void *dfx_session_latents(const dfx_model *m, int step, int lane) {

@@ -76,7 +76,8 @@ void dfx_builder_page(dfx_builder *b, const char *fmt, ...) {
     if (stuck(b))
         return;
     b->page_idx = b->program.n_pages++;
-    b->program.pages[b->page_idx] = (dfx_page){.name = name, .first_weight = b->program.n_weights};
+    b->program.pages[b->page_idx] =
+        (dfx_page){.name = name, .first_weight = b->program.n_weights, .keep = b->keeps_pages};
 }
 
 void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) {
@@ -88,6 +89,10 @@ void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) {
     va_end(args);
 }
 
+void dfx_builder_keep_pages(dfx_builder *b) {
+    b->keeps_pages = true;
+}
+
 bool dfx_builder_has(const dfx_builder *b, const char *name) {
     char full[512];
     if (!b->program.tensors)
@@ -97,16 +102,15 @@ bool dfx_builder_has(const dfx_builder *b, const char *name) {
 }
 
 static dfx_ref add_buf(dfx_builder *b, dfx_buf buf) {
-    size_t elements = 0, bytes = 0;
+    size_t elements = 0;
     if (!stuck(b) &&
         (buf.rows < 1 || buf.cols < 1 ||
-         !dfx_mul_size((size_t)buf.rows, (size_t)buf.cols, &elements) ||
-         !dfx_mul_size(elements, dfx_dtype_bytes(buf.dtype), &bytes) || elements > INT64_MAX / 8))
+         !dfx_mul_size((size_t)buf.rows, (size_t)buf.cols, &elements) || elements > INT64_MAX / 8))
         dfx_builder_fail(b, DFX_E_INTERNAL, "a buffer of %" PRId64 " x %" PRId64 " values",
                          buf.rows, buf.cols);
     if (PUSH(b, b->program.bufs, b->program.n_bufs, b->cap_bufs) != DFX_OK)
         return (dfx_ref){0};
-    buf.bytes = bytes;
+    buf.bytes = dfx_dtype_size(buf.dtype, elements);
     buf.first_op = UINT32_MAX;
     uint32_t idx = b->program.n_bufs++;
     b->program.bufs[idx] = buf;
@@ -223,7 +227,7 @@ dfx_ref dfx_weight_ref(dfx_builder *b, const char *local, int64_t rows, int64_t 
             return (dfx_ref){0};
         idx = p->n_weights++;
         dfx_page *page = &p->pages[b->page_idx];
-        size_t bytes = (size_t)rows * (size_t)cols * dfx_dtype_bytes(dtype);
+        size_t bytes = dfx_dtype_size(dtype, (size_t)rows * (size_t)cols);
         p->weights[idx] = (dfx_weight){.name = name,
                                        .tensor = tensor,
                                        .dtype = dtype,

@@ -36,6 +36,7 @@ typedef struct dfx_builder {
     dfx_status status;
     uint32_t page_idx; /* current, or DFX_NO_PAGE */
     const char *scope; /* prefix of weight names: "" or with a trailing point */
+    bool keeps_pages;
     /* growing arrays, moved to the arena at finish */
     size_t cap_bufs, cap_weights, cap_pages, cap_ops, cap_externs, cap_adapters;
 } dfx_builder;
@@ -51,6 +52,9 @@ void dfx_builder_page(dfx_builder *b, const char *fmt, ...) DFX_PRINTF(2, 3);
 
 /* The same page, another prefix ("" for none). */
 void dfx_builder_scope(dfx_builder *b, const char *fmt, ...) DFX_PRINTF(2, 3);
+
+/* Pages from here on shall always be on the device, once they have come: something uses them that is not in the timetable. */
+void dfx_builder_keep_pages(dfx_builder *b);
 
 /* Is the tensor scope + name in the checkpoint? True when there is none. */
 bool dfx_builder_has(const dfx_builder *b, const char *name);

@@ -117,7 +117,8 @@ static dfx_status run_lanes(dfx_executor *ex, const dfx_program *program, uint32
     places at = {.activations = ex->activations, .page = page, .adapters = ex->adapters};
     for (uint32_t i = 0; i < n_lanes; i++) {
         at.externs = lanes[i].externs;
-        DFX_TRY(run_region(ex, program, lanes[i].recorded, region_idx, &at));
+        if (at.externs)
+            DFX_TRY(run_region(ex, program, lanes[i].recorded, region_idx, &at));
         at.activations += program->act_bytes;
     }
     return DFX_OK;
@@ -131,7 +132,7 @@ dfx_status dfx_executor_run_lanes(dfx_executor *ex, const dfx_program *program,
                         "%s: an activation block of %zu bytes, wanted %zu", program->name,
                         ex->activation_bytes, n_lanes * program->act_bytes);
     for (uint32_t i = 0; i < n_lanes; i++)
-        if (lanes[i].recorded)
+        if (lanes[i].externs && lanes[i].recorded)
             DFX_TRY(dfx_recorded_begin(lanes[i].recorded, ex->backend, program->n_regions,
                                        lanes[i].externs, program->n_externs));
     for (uint32_t i = 0; i < program->n_regions; i++) {

@@ -46,7 +46,8 @@ typedef struct dfx_executor {
 dfx_status dfx_executor_announce(dfx_backend *backend, const dfx_program *program);
 
 typedef struct dfx_lane {
-    void *const *externs;   /* externs[i]: address of extern i on the device */
+    void *const *
+        externs; /* externs[i]: address of extern i on the device; NULL: takes no part, and keeps its place */
     dfx_recorded *recorded; /* the program's own in this lane; NULL: op by op */
 } dfx_lane;
 

@@ -71,17 +71,17 @@ static dfx_status read_run(const page_run *run, const dfx_tensor *t, uint64_t of
 /* A weight that is copied is looked at too: a NaN would come to light as a black picture, hours later. */
 static dfx_status check_finite(const page_run *run, const dfx_pack_tensor *t, const job *j,
                                const void *values) {
-    enum { PIECE = 1024 };
+    enum { PIECE = 1024 }; /* whole blocks of every type */
     float wide[PIECE];
     const dfx_tensor *source = t->source;
-    size_t value_bytes = dfx_dtype_bytes(source->dtype);
+    const uint8_t *bytes = values;
     int64_t n = j->n_rows * j->cols;
     if (!dfx_dtype_is_numeric(source->dtype))
         return DFX_OK;
     for (int64_t at = 0; at < n; at += PIECE) {
         size_t piece = (size_t)(n - at < PIECE ? n - at : PIECE);
         uint32_t bad = 0;
-        dfx_to_f32(source->dtype, (const uint8_t *)values + (size_t)at * value_bytes, wide, piece);
+        dfx_to_f32(source->dtype, bytes + dfx_dtype_size(source->dtype, (size_t)at), wide, piece);
         for (size_t i = 0; i < piece; i++) {
             uint32_t bits;
             memcpy(&bits, &wide[i], sizeof(bits));

@@ -23,15 +23,15 @@ static dfx_qformat format_of(const dfx_pack_options *o, const char *name, const 
     bool wide = o->quant == DFX_Q_BF16 || o->quant == DFX_Q_F32;
     for (size_t i = 0; i < o->n_keep; i++)
         if (dfx_q_glob(o->keep[i], name))
-            return DFX_Q_STORED;
+            return dfx_q_unchanged(t->dtype);
     if (o->quant == DFX_Q_STORED)
-        return DFX_Q_STORED;
+        return dfx_q_unchanged(t->dtype);
     dfx_q_policy policy = {.target = o->quant, .kept = wide ? o->quant : DFX_Q_STORED};
     dfx_q_tensor tensor = {.name = name, .dtype = t->dtype, .shape = t->shape, .n_dims = t->rank};
     dfx_qformat format = dfx_q_policy_format(&policy, &tensor);
     /* A format that changes nothing is a copy. 8 bits with a scale stay what they are, quant/FORMAT.md says. */
     bool same = !dfx_q_has_row_scale(format) && dfx_q_storage(format, t->dtype) == t->dtype;
-    return same || dfx_dtype_bits(t->dtype) == 8 ? DFX_Q_STORED : format;
+    return same || dfx_dtype_bytes(t->dtype) == 1 ? DFX_Q_STORED : format;
 }
 
 static dfx_status add_tensor(dfx_pack_layout *l, dfx_pack_page *page, const dfx_pack_tensor *tensor,

@@ -81,35 +81,6 @@ static dfx_status start_threads(dfx_feed *feed) {
     return DFX_OK;
 }
 
-/* The last visit that is made in this picture and is not after `visit`; DFX_NO_VISIT: there is none. */
-static uint32_t last_made(const dfx_feed *feed, uint32_t visit) {
-    const dfx_feed_visits *v = &feed->visits;
-    if (visit != DFX_NO_VISIT && visit >= v->skip_from && visit < v->skip_to)
-        visit = v->skip_from == 0 ? DFX_NO_VISIT : v->skip_from - 1;
-    return visit == DFX_NO_VISIT || visit < v->first ? DFX_NO_VISIT : visit;
-}
-
-/* Under the lock. Visits that are not made have ended with the one before them. */
-static void set_n_ended(dfx_feed *feed, uint32_t n_ended) {
-    feed->n_ended = n_ended == feed->visits.skip_from ? feed->visits.skip_to : n_ended;
-}
-
-/* What the visits of the picture use and is not there from an earlier one, in the order of the timetable. */
-static void list_transfers(dfx_feed *feed) {
-    const dfx_plan *plan = feed->o.plan;
-    for (uint32_t k = 0; k < plan->n_transfers; k++)
-        feed->position[k] = UINT32_MAX;
-    for (uint32_t v = feed->visits.first; v < plan->n_visits; v++)
-        if (last_made(feed, v) == v && !feed->is_made[feed->transfer_of[v]])
-            feed->position[feed->transfer_of[v]] = 0;
-    feed->n_list = 0;
-    for (uint32_t k = 0; k < plan->n_transfers; k++)
-        if (feed->position[k] != UINT32_MAX) {
-            feed->position[k] = feed->n_list;
-            feed->list[feed->n_list++] = k;
-        }
-}
-
 dfx_status dfx_feed_begin(dfx_feed *feed, const dfx_feed_visits *visits) {
     const dfx_plan *plan = feed->o.plan;
     if (visits->first > plan->n_visits || visits->skip_from > visits->skip_to ||
@@ -120,10 +91,10 @@ dfx_status dfx_feed_begin(dfx_feed *feed, const dfx_feed_visits *visits) {
     dfx_feed_end(feed);
     pthread_mutex_lock(&feed->lock);
     feed->visits = *visits;
-    list_transfers(feed);
+    dfx_feed_list_make(feed);
     feed->n_asked = feed->n_read = feed->n_begun = feed->n_placed = feed->n_joined = 0;
     feed->n_staging_asked = feed->n_staging_begun = feed->n_staging_placed = 0;
-    set_n_ended(feed, visits->first);
+    dfx_feed_set_n_ended(feed, visits->first);
     feed->status = DFX_OK;
     feed->stop = false;
     pthread_cond_broadcast(&feed->changed);
@@ -131,11 +102,35 @@ dfx_status dfx_feed_begin(dfx_feed *feed, const dfx_feed_visits *visits) {
     return DFX_OK;
 }
 
+dfx_status dfx_feed_decide(dfx_feed *feed, uint32_t skip_from, uint32_t hold_from) {
+    dfx_status status = DFX_OK;
+    pthread_mutex_lock(&feed->lock);
+    dfx_feed_visits *v = &feed->visits;
+    bool later = hold_from == 0 || (v->hold_from > 0 && hold_from >= v->hold_from);
+    if (!later || skip_from > v->skip_from ||
+        (skip_from < v->skip_from && (v->hold_from == 0 || skip_from < v->hold_from))) {
+        status = dfx_fail(feed->sink, DFX_E_INTERNAL,
+                          "page feed: visits from %u on were held, those from %u on skipped; "
+                          "wanted later than the first, found %u and %u",
+                          v->hold_from, v->skip_from, hold_from, skip_from);
+    } else {
+        v->hold_from = hold_from;
+        if (skip_from < v->skip_from) {
+            v->skip_from = skip_from;
+            dfx_feed_set_n_ended(feed, feed->n_ended);
+            dfx_feed_list_drop(feed);
+        }
+        pthread_cond_broadcast(&feed->changed);
+    }
+    pthread_mutex_unlock(&feed->lock);
+    return status;
+}
+
 /* Whoever has the arena next may write anywhere at once, so ops of an abandoned picture must have run. A device that
  * fails now has told so, and fails the next picture too. Executor's thread, which alone changes n_ended. */
 static void wait_ops(const dfx_feed *feed) {
     dfx_backend *be = feed->o.backend;
-    uint32_t last = feed->n_ended > 0 ? last_made(feed, feed->n_ended - 1) : DFX_NO_VISIT;
+    uint32_t last = feed->n_ended > 0 ? dfx_feed_last_made(feed, feed->n_ended - 1) : DFX_NO_VISIT;
     if (last != DFX_NO_VISIT)
         be->vt->wait_mark(be, last);
 }
@@ -209,7 +204,8 @@ dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *
     const dfx_plan *plan = feed->o.plan;
     dfx_status status = DFX_OK;
     pthread_mutex_lock(&feed->lock);
-    bool in_order = visit < plan->n_visits && visit >= feed->n_ended;
+    bool in_order =
+        visit < plan->n_visits && visit >= feed->n_ended && !dfx_feed_is_held(feed, visit);
     if (in_order && (!feed->stop || feed->status != DFX_OK)) {
         uint32_t position = feed->position[feed->transfer_of[visit]];
         double began = now_seconds();
@@ -223,7 +219,8 @@ dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *
         feed->stats.wait_seconds += now_seconds() - began;
     } else {
         status = dfx_fail(feed->sink, DFX_E_INTERNAL,
-                          "page feed: visit %u was pinned out of turn or outside a picture", visit);
+                          "page feed: visit %u was pinned out of turn, held, or outside a picture",
+                          visit);
     }
     pthread_mutex_unlock(&feed->lock);
     if (status == DFX_OK)
@@ -237,7 +234,7 @@ dfx_feed_wait dfx_feed_last_wait(const dfx_feed *feed) {
 
 void dfx_feed_unpin(dfx_feed *feed, uint32_t visit) {
     pthread_mutex_lock(&feed->lock);
-    set_n_ended(feed, visit + 1);
+    dfx_feed_set_n_ended(feed, visit + 1);
     pthread_cond_broadcast(&feed->changed);
     pthread_mutex_unlock(&feed->lock);
 }
@@ -285,6 +282,8 @@ static bool may_ask(const dfx_feed *feed) {
     if (feed->stop || feed->n_asked == feed->n_list)
         return false;
     const dfx_transfer *transfer = transfer_at(feed, feed->n_asked);
+    if (dfx_feed_is_held(feed, transfer->for_visit))
+        return false;
     uint32_t page_idx = transfer->page_idx;
     dfx_feed_way way = dfx_feed_way_of(feed, page_idx);
     if (way == FEED_WAY_RAM && feed->is_loaded[page_idx])
@@ -301,7 +300,7 @@ static bool may_ask(const dfx_feed *feed) {
 
 /* Which mark says that the place is free. */
 static uint32_t mark_of(const dfx_feed *feed, const dfx_transfer *transfer) {
-    uint32_t visit = last_made(feed, transfer->after_visit);
+    uint32_t visit = dfx_feed_last_made(feed, transfer->after_visit);
     return visit == DFX_NO_VISIT ? DFX_NO_MARK : visit;
 }
 
@@ -466,11 +465,11 @@ static dfx_status check_page(dfx_feed *feed, uint32_t page_idx, char *bytes) {
     return DFX_OK;
 }
 
-static dfx_status queue_copy(dfx_feed *feed, const dfx_transfer *transfer, void *place,
-                             const void *src) {
+static dfx_status queue_copy(dfx_feed *feed, const dfx_transfer *transfer, uint32_t mark,
+                             void *place, const void *src) {
     dfx_backend *be = feed->o.backend;
     uint64_t begin_ns = dfx_clock_ns();
-    DFX_TRY(be->vt->copy_begin(be, feed->n_begun, mark_of(feed, transfer), place, src,
+    DFX_TRY(be->vt->copy_begin(be, feed->n_begun, mark, place, src,
                                (size_t)dfx_feed_page(feed, transfer->page_idx)->bytes));
     if (!be->vt->copy_times) /* it has been made */
         note_copy(feed, transfer, begin_ns, dfx_clock_ns());
@@ -481,6 +480,7 @@ static dfx_status queue_copy(dfx_feed *feed, const dfx_transfer *transfer, void 
 static void begin_copy(dfx_feed *feed) {
     const dfx_transfer *transfer = transfer_at(feed, feed->n_begun);
     dfx_feed_way way = dfx_feed_way_of(feed, transfer->page_idx);
+    uint32_t mark = mark_of(feed, transfer);
     char *place = (char *)feed->o.arena + transfer->off;
     char *src = way == FEED_WAY_STAGED ? staging_buffer(feed, feed->n_staging_begun)
                 : way == FEED_WAY_RAM  ? dfx_feed_ram_place(feed, transfer->page_idx)
@@ -489,7 +489,7 @@ static void begin_copy(dfx_feed *feed) {
     pthread_mutex_unlock(&feed->lock);
     dfx_status status = check_page(feed, transfer->page_idx, src);
     if (status == DFX_OK && way != FEED_WAY_PLACE)
-        status = queue_copy(feed, transfer, place, src);
+        status = queue_copy(feed, transfer, mark, place, src);
     pthread_mutex_lock(&feed->lock);
     feed->copying = false;
     if (status == DFX_OK) {

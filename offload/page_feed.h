@@ -46,11 +46,16 @@ dfx_status dfx_feed_open(const dfx_feed_options *options, const dfx_sink *sink, 
 void dfx_feed_close(dfx_feed *feed); /* at any moment; NULL is fine */
 
 /* A picture begins. Visits before `first_visit` and those in [skip_from, skip_to) will not be made (stages and repetitions that
- * it does without): transfers for them alone are not either. Transfers start at once. */
+ * it does without): transfers for them alone are not either. Transfers start at once. Of visits from hold_from on it is not known
+ * yet whether they will be made: nothing is read for them until dfx_feed_decide says more. hold_from 0: all is known. */
 typedef struct dfx_feed_visits {
-    uint32_t first, skip_from, skip_to;
+    uint32_t first, skip_from, skip_to, hold_from;
 } dfx_feed_visits;
 dfx_status dfx_feed_begin(dfx_feed *feed, const dfx_feed_visits *visits);
+
+/* More is known of the picture at hand: visits before hold_from (0: all) will be made, and none in [skip_from, skip_to), which
+ * only grows, and not to before the old hold_from. Executor's thread. */
+dfx_status dfx_feed_decide(dfx_feed *feed, uint32_t skip_from, uint32_t hold_from);
 
 /* Wait until the page of `visit` is in its place, or on its way there: the ops that are run next wait for it then. Visits in
  * order. Errors: DFX_E_IO or DFX_E_FORMAT from a read, told once

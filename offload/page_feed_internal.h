@@ -1,5 +1,5 @@
-/* What the two files of the feed share: page_feed.c plays the timetable, page_feed_memory.c checks the plan and holds the
- * memory that pages pass through. */
+/* What the files of the feed share: page_feed.c plays the timetable, page_feed_list.c says what of it a picture has,
+ * page_feed_memory.c checks the plan and holds the memory that pages pass through. */
 #ifndef DFX_OFFLOAD_PAGE_FEED_INTERNAL_H
 #define DFX_OFFLOAD_PAGE_FEED_INTERNAL_H
 
@@ -73,6 +73,15 @@ dfx_status dfx_feed_plan_check(dfx_feed *feed);
 /* Memory, and the disk that reads into it. Errors: DFX_E_NOFIT, DFX_E_IO. */
 dfx_status dfx_feed_memory_init(dfx_feed *feed);
 void dfx_feed_memory_fini(dfx_feed *feed); /* after a failed init too */
+
+/* page_feed_list.c; under the lock. The last visit that is made in this picture and is not after `visit`; DFX_NO_VISIT: none. */
+uint32_t dfx_feed_last_made(const dfx_feed *feed, uint32_t visit);
+bool dfx_feed_is_held(const dfx_feed *feed, uint32_t visit);
+/* Visits that are not made have ended with the one before them. */
+void dfx_feed_set_n_ended(dfx_feed *feed, uint32_t n_ended);
+void dfx_feed_list_make(dfx_feed *feed);
+/* Fewer visits will be made: what is for them alone, and nobody has asked for, leaves the list. */
+void dfx_feed_list_drop(dfx_feed *feed);
 
 static inline const dfx_packed_page *dfx_feed_page(const dfx_feed *feed, uint32_t page_idx) {
     return dfx_packed_page_at(feed->o.packed, feed->o.page_idx[page_idx]);

@@ -27,6 +27,7 @@ typedef struct dfx_plan_page {
     const char *name;    /* borrowed */
     uint64_t bytes;      /* on the device */
     uint64_t disk_bytes; /* as stored; less when compressed */
+    bool keep;           /* it must be permanent: something outside the timetable uses it, too */
 } dfx_plan_page;
 
 /* One region of a stage, in the order of execution. */

@@ -94,7 +94,8 @@ static uint32_t last_touch(const layout *l, uint64_t off, uint64_t bytes) {
 static uint64_t largest_page(const layout *l, uint32_t stage) {
     uint64_t largest = 0;
     for (uint32_t i = 0; i < l->p->stages[stage].n_regions; i++) {
-        uint64_t bytes = page_bytes(l, l->p->stages[stage].regions[i].page_idx);
+        uint32_t page = l->p->stages[stage].regions[i].page_idx;
+        uint64_t bytes = l->p->pages[page].keep ? 0 : page_bytes(l, page);
         largest = bytes > largest ? bytes : largest;
     }
     return largest;
@@ -123,6 +124,19 @@ static void size_low_part(layout *l, uint64_t room) {
     }
 }
 
+static void place_permanent(layout *l, uint32_t page) {
+    l->plan->resident[page] = l->plan->permanent[page] = true;
+    l->place[page] = l->permanent_bytes;
+    l->permanent_bytes += page_bytes(l, page);
+}
+
+/* What must stay. */
+static void place_kept(layout *l) {
+    for (uint32_t page = 0; page < l->plan->n_pages; page++)
+        if (l->p->pages[page].keep)
+            place_permanent(l, page);
+}
+
 /* Residents of the main stage: permanent while there is room above the low part, else in it. */
 static void place_residents(layout *l, uint64_t room) {
     const dfx_plan_stage *stage = &l->p->stages[l->main];
@@ -131,12 +145,10 @@ static void place_residents(layout *l, uint64_t room) {
         uint32_t page = stage->regions[i].page_idx;
         if (!l->choice->stays[i] || l->plan->resident[page])
             continue;
-        l->plan->resident[page] = true;
         if (l->permanent_bytes + page_bytes(l, page) <= above) {
-            l->plan->permanent[page] = true;
-            l->place[page] = l->permanent_bytes;
-            l->permanent_bytes += page_bytes(l, page);
+            place_permanent(l, page);
         } else {
+            l->plan->resident[page] = true;
             l->place[page] = l->state_bytes + low_used;
             low_used += page_bytes(l, page);
         }
@@ -153,9 +165,7 @@ static void place_others(layout *l, uint64_t room) {
             uint64_t used = l->low_bytes + l->permanent_bytes;
             if (s == l->main || l->plan->resident[page] || page_bytes(l, page) > room - used)
                 continue;
-            l->plan->resident[page] = l->plan->permanent[page] = true;
-            l->place[page] = l->permanent_bytes;
-            l->permanent_bytes += page_bytes(l, page);
+            place_permanent(l, page);
         }
 }
 
@@ -303,7 +313,8 @@ static dfx_status lay_out(layout *l) {
     if (l->choice->all_permanent) {
         place_everything(l);
     } else {
-        size_low_part(l, room);
+        place_kept(l);
+        size_low_part(l, room - l->permanent_bytes);
         place_residents(l, room);
         place_others(l, room);
         raise_permanent(l);

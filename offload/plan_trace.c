@@ -29,8 +29,10 @@ static dfx_status add_pages(dfx_trace *t, const dfx_program *program, const dfx_
         char *name;
         DFX_TRY(dfx_arena_printf(&t->memory, sink, &name, "%s/%s", program->name,
                                  program->pages[i].name));
-        t->pages[t->n_pages++] = (dfx_plan_page){
-            .name = name, .bytes = program->pages[i].bytes, .disk_bytes = program->pages[i].bytes};
+        t->pages[t->n_pages++] = (dfx_plan_page){.name = name,
+                                                 .bytes = program->pages[i].bytes,
+                                                 .disk_bytes = program->pages[i].bytes,
+                                                 .keep = program->pages[i].keep};
     }
     return DFX_OK;
 }

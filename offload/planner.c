@@ -42,6 +42,13 @@ uint32_t dfx_plan_main_stage(const dfx_plan_problem *p) {
     return main;
 }
 
+uint64_t dfx_plan_kept_bytes(const dfx_plan_problem *p) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < p->n_pages; i++)
+        bytes += p->pages[i].keep ? dfx_plan_align(p->pages[i].bytes) : 0;
+    return bytes;
+}
+
 uint64_t dfx_plan_spread(const uint64_t *bytes, const bool *wanted, uint32_t n, uint64_t keep_bytes,
                          bool *kept) {
     uint64_t all = 0, sum = 0;
@@ -79,7 +86,7 @@ typedef struct search {
     const dfx_plan_problem *problem;
     const dfx_plan_stage *stage;
     uint32_t n;
-    uint64_t room;                /* for residents and slots */
+    uint64_t room;                /* for residents and slots, beside pages that must stay */
     uint64_t tier_room;           /* of pinned memory, beside staging */
     uint64_t staging_bytes;       /* of one buffer, at the most */
     uint64_t largest_elsewhere;   /* pinned bytes of a page that is not of this stage */
@@ -88,8 +95,8 @@ typedef struct search {
     double *seconds;              /* [n] */
     double *link_s, *disk_s;      /* [n] of one transfer */
     double *candidate_s;          /* [n] on the disk, of the candidate at hand */
-    bool *stays, *best_stays, *tried, *in_ram;
-    dfx_plan_cycle cycle; /* the candidate at hand */
+    bool *stays, *best_stays, *tried, *in_ram, *keep; /* [n] */
+    dfx_plan_cycle cycle;                             /* the candidate at hand */
     double compute_s;
     score best;
     uint64_t best_slot_bytes;
@@ -163,9 +170,9 @@ static void try_set(search *s) {
     uint32_t n_streamed = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         bool again = s->first[i] != i;
-        s->stays[i] = s->stays[s->first[i]];
+        s->stays[i] = s->keep[i] || s->stays[s->first[i]];
         if (s->stays[i]) {
-            held += again ? 0 : s->bytes[i];
+            held += again || s->keep[i] ? 0 : s->bytes[i];
             continue;
         }
         n_streamed++;
@@ -208,14 +215,14 @@ static void spread_set(search *s, const double levels[2], double phase, uint64_t
                        bool joint) {
     double all[2] = {0}, credit[2] = {0};
     for (uint32_t i = 0; i < s->n; i++)
-        all[s->bytes[i] > border] += (double)s->bytes[i];
+        all[s->bytes[i] > border] += s->keep[i] ? 0 : (double)s->bytes[i];
     for (uint32_t i = 0; i < s->n; i++) {
         int large = s->bytes[i] > border;
         double share = s->compute_s > 0 ? s->seconds[i] / s->compute_s : 1.0 / s->n;
         for (int c = 0; c < 2; c++)
             credit[joint ? 0 : c] += share * levels[c] * all[c];
         double *own = &credit[joint ? 0 : large];
-        s->stays[i] = !(levels[large] > 0 && *own >= phase * (double)s->bytes[i]);
+        s->stays[i] = s->keep[i] || !(levels[large] > 0 && *own >= phase * (double)s->bytes[i]);
         *own -= s->stays[i] ? 0 : (double)s->bytes[i];
     }
 }
@@ -285,13 +292,13 @@ static dfx_status search_init(search *s, const dfx_plan_problem *p, const dfx_si
     *s = (search){.problem = p,
                   .stage = stage,
                   .n = n,
-                  .room = p->budget_bytes - fixed,
+                  .room = p->budget_bytes - fixed - dfx_plan_kept_bytes(p),
                   .tier_room = dfx_plan_tier_room(p)};
     dfx_status status;
     DFX_TRY_OUT(status, dfx_new_array(sink, 2 * (size_t)n, "planner", &s->bytes));
     DFX_TRY_OUT(status, dfx_new_array(sink, n, "planner", &s->first));
     DFX_TRY_OUT(status, dfx_new_array(sink, 4 * (size_t)n, "planner", &s->seconds));
-    DFX_TRY_OUT(status, dfx_new_array(sink, 4 * (size_t)n, "planner", &s->stays));
+    DFX_TRY_OUT(status, dfx_new_array(sink, 5 * (size_t)n, "planner", &s->stays));
     s->host_bytes = s->bytes + n;
     s->link_s = s->seconds + n;
     s->disk_s = s->link_s + n;
@@ -299,11 +306,13 @@ static dfx_status search_init(search *s, const dfx_plan_problem *p, const dfx_si
     s->best_stays = s->stays + n;
     s->tried = s->best_stays + n;
     s->in_ram = s->tried + n;
+    s->keep = s->in_ram + n;
     for (uint32_t i = 0; i < n; i++) {
         const dfx_plan_page *page = &p->pages[stage->regions[i].page_idx];
         s->bytes[i] = dfx_plan_align(page->bytes);
         s->host_bytes[i] = dfx_plan_host_bytes(page);
         s->seconds[i] = stage->regions[i].seconds;
+        s->keep[i] = page->keep;
         s->compute_s += s->seconds[i];
         s->disk_s[i] = f->disk_latency_s + (double)page->disk_bytes / f->disk_bytes_per_s;
         s->link_s[i] = f->unified ? s->disk_s[i] /* read to its place: one transfer as well */
@@ -326,13 +335,14 @@ out:
     return status;
 }
 
-/* Where a byte is needed at the least: the fullest stage with its largest page alone. */
+/* Where a byte is needed at the least: the fullest stage with its largest page alone, beside pages that must stay. */
 static uint64_t least_budget(const dfx_plan_problem *p, uint32_t *fullest) {
     uint64_t least = 0;
     for (uint32_t s = 0; s < p->n_stages; s++) {
         uint64_t page = 0;
         for (uint32_t i = 0; i < p->stages[s].n_regions; i++) {
-            uint64_t bytes = dfx_plan_align(p->pages[p->stages[s].regions[i].page_idx].bytes);
+            const dfx_plan_page *one = &p->pages[p->stages[s].regions[i].page_idx];
+            uint64_t bytes = one->keep ? 0 : dfx_plan_align(one->bytes);
             page = bytes > page ? bytes : page;
         }
         uint64_t need = dfx_plan_align(p->stages[s].activation_bytes) + page;
@@ -341,7 +351,7 @@ static uint64_t least_budget(const dfx_plan_problem *p, uint32_t *fullest) {
             *fullest = s;
         }
     }
-    return p->workspace_bytes + dfx_plan_align(p->state_bytes) + least;
+    return p->workspace_bytes + dfx_plan_align(p->state_bytes) + dfx_plan_kept_bytes(p) + least;
 }
 
 /* All pages beside the largest activations. */
@@ -458,7 +468,9 @@ dfx_status dfx_plan_make(const dfx_plan_problem *p, const dfx_sink *sink, dfx_pl
     uint64_t least = none ? everything_bytes(p, &fullest) : least_budget(p, &fullest);
     if (p->budget_bytes < least)
         return refuse(p, sink, least, fullest,
-                      none ? "with --offload none all weights" : "its largest page of weights");
+                      none                     ? "with --offload none all weights"
+                      : dfx_plan_kept_bytes(p) ? "pages that must stay, and the largest other one"
+                                               : "its largest page of weights");
     search s;
     DFX_TRY(search_init(&s, p, sink));
     dfx_plan plan = {.least_budget_bytes = least};

@@ -20,6 +20,9 @@ static inline uint64_t dfx_plan_align(uint64_t bytes) {
 /* The stage that repeats most, of several the one with the most bytes: the one worth planning. */
 uint32_t dfx_plan_main_stage(const dfx_plan_problem *problem);
 
+/* Of the pages that must be permanent. */
+uint64_t dfx_plan_kept_bytes(const dfx_plan_problem *problem);
+
 /* What planner.c decided. Of the main stage: stays[i] for region i. */
 typedef struct dfx_plan_choice {
     bool all_permanent;

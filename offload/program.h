@@ -55,6 +55,7 @@ typedef struct dfx_page {
     const char *name; /* in arena, e.g. "transformer_blocks.0" */
     uint32_t first_weight, n_weights;
     size_t bytes;
+    bool keep; /* shall always be on the device */
 } dfx_page;
 
 typedef struct dfx_op {

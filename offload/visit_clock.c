@@ -25,6 +25,15 @@ void dfx_visit_clock_begin(dfx_visit_clock *c, const dfx_feed_visits *visits) {
     c->compute_seconds = c->link_seconds = c->disk_seconds = c->host_seconds = 0;
 }
 
+void dfx_visit_clock_skip(dfx_visit_clock *c, uint32_t skip_from) {
+    c->visits.skip_from = skip_from;
+    set_next(c, c->next_visit);
+}
+
+void dfx_visit_clock_again(dfx_visit_clock *c, uint32_t visit) {
+    c->next_visit = visit;
+}
+
 void dfx_visit_clock_pinned(dfx_visit_clock *c, uint32_t visit, dfx_feed_wait wait) {
     c->wait[visit] = (uint8_t)wait;
 }

@@ -26,8 +26,12 @@ dfx_status dfx_visit_clock_init(dfx_visit_clock *clock, const dfx_plan *plan,
 void dfx_visit_clock_fini(dfx_visit_clock *clock); /* zeroed is fine */
 
 void dfx_visit_clock_begin(dfx_visit_clock *clock, const dfx_feed_visits *visits);
+/* The picture does without visits from skip_from on, up to those that it does without anyway. */
+void dfx_visit_clock_skip(dfx_visit_clock *clock, uint32_t skip_from);
 void dfx_visit_clock_pinned(dfx_visit_clock *clock, uint32_t visit, dfx_feed_wait wait);
 /* In order. Times of the host's clock. */
 void dfx_visit_clock_ended(dfx_visit_clock *clock, uint32_t visit, dfx_times at);
+/* The ops of visits from this one on have run, and will run again. */
+void dfx_visit_clock_again(dfx_visit_clock *clock, uint32_t visit);
 
 #endif

@@ -47,7 +47,7 @@ static row_sums sums_of_row(const dfx_q_rows *rows, int64_t row, dfx_dtype stora
     for (int64_t col = 0; col < rows->cols; col += DFX_Q_CHUNK) {
         int64_t left = rows->cols - col, len = left < DFX_Q_CHUNK ? left : DFX_Q_CHUNK;
         size_t at = (size_t)(row * rows->cols + col);
-        dfx_to_f32(rows->dtype, (const uint8_t *)rows->src + at * dfx_dtype_bytes(rows->dtype),
+        dfx_to_f32(rows->dtype, (const uint8_t *)rows->src + dfx_dtype_size(rows->dtype, at),
                    source, (size_t)len);
         dfx_q_decode_rows(storage, codes + at * dfx_dtype_bytes(storage), scale, 1, len, decoded);
         sum_piece(&sums, source, decoded, (size_t)len);
@@ -57,7 +57,8 @@ static row_sums sums_of_row(const dfx_q_rows *rows, int64_t row, dfx_dtype stora
 
 bool dfx_q_error_rows(dfx_q_error *error, const dfx_q_rows *rows, dfx_qformat format,
                       const void *codes, const float *scales) {
-    if (!dfx_dtype_is_numeric(rows->dtype) || format == DFX_Q_STORED)
+    if (!dfx_dtype_is_numeric(rows->dtype) || format == DFX_Q_STORED ||
+        rows->cols % dfx_dtype_block_of(rows->dtype).elements != 0)
         return false;
     dfx_dtype storage = dfx_q_storage(format, rows->dtype);
     for (int64_t row = 0; row < rows->n_rows; row++) {

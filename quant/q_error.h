@@ -24,8 +24,8 @@ typedef struct dfx_q_error {
 } dfx_q_error;
 
 /* Add rows and their encoding. Outlier rows are looked for where the codes are int8. False, and
- * nothing added, when the source type cannot be widened or `format` is DFX_Q_STORED (no error to
- * measure). */
+ * nothing added, when the source type cannot be widened, its blocks are cut, or `format` is DFX_Q_STORED
+ * (no error to measure). */
 bool dfx_q_error_rows(dfx_q_error *error, const dfx_q_rows *rows, dfx_qformat format,
                       const void *codes, const float *scales);
 

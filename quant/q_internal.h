@@ -24,7 +24,7 @@
 #define DFX_Q_CLONES
 #endif
 
-/* Rows go through f32 in pieces of this many values, so that nothing is allocated. */
+/* Rows go through f32 in pieces of this many values, so that nothing is allocated; whole blocks of every type. */
 enum { DFX_Q_CHUNK = 1024 };
 
 /* The largest code of a format; the largest magnitude of a row becomes this. */

@@ -74,7 +74,7 @@ static bool is_float(dfx_dtype dtype) {
     case DFX_DTYPE_F8_E5M2:
         return true;
     default:
-        return false;
+        return dfx_dtype_is_ggml(dtype);
     }
 }
 
@@ -82,10 +82,10 @@ dfx_qformat dfx_q_policy_format(const dfx_q_policy *policy, const dfx_q_tensor *
     if (!is_float(tensor->dtype))
         return DFX_Q_STORED;
     bool is_wide_matrix = tensor->n_dims == 2 && tensor->shape[1] >= MIN_COLS;
-    if (!is_wide_matrix || action_for(policy, tensor->name) == DFX_Q_KEEP)
-        return policy->kept;
+    bool kept = !is_wide_matrix || action_for(policy, tensor->name) == DFX_Q_KEEP;
+    dfx_qformat format = kept ? policy->kept : policy->target;
     /* 8 bits to 8 other bits would only round once more. */
-    if (dfx_q_has_row_scale(policy->target) && dfx_dtype_bits(tensor->dtype) == 8)
+    if (dfx_q_has_row_scale(format) && dfx_dtype_bytes(tensor->dtype) == 1)
         return DFX_Q_STORED;
-    return policy->target;
+    return format == DFX_Q_STORED ? dfx_q_unchanged(tensor->dtype) : format;
 }

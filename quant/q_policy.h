@@ -39,8 +39,9 @@ extern const dfx_q_rule dfx_q_rules[];
 extern const int dfx_q_n_rules;
 
 /* The format for one tensor. Never a scaled one for a tensor that is not a matrix, is narrower
- * than 64 columns, or is already 8 bits wide; DFX_Q_STORED for what is not f64, f32, f16, bf16
- * or fp8 (indices, packed formats, markers). */
+ * than 64 columns, or is already 8 bits wide; DFX_Q_STORED for what is not f64, f32, f16, bf16,
+ * fp8 or a type of ggml (indices, packed formats, markers). "Stored" of ggml's types is what
+ * dfx_q_unchanged says. */
 dfx_qformat dfx_q_policy_format(const dfx_q_policy *policy, const dfx_q_tensor *tensor);
 
 /* True when `pattern` covers the whole of `name`. */

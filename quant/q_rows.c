@@ -30,10 +30,10 @@ typedef struct row_reader {
 
 /* A pass ends when next_piece() says false; the next call starts over. */
 static void aim(row_reader *reader, const dfx_q_rows *rows, int64_t row) {
-    size_t bytes = dfx_dtype_bytes(rows->dtype);
     reader->dtype = rows->dtype;
     reader->cols = (size_t)rows->cols;
-    reader->src = (const uint8_t *)rows->src + (size_t)row * reader->cols * bytes;
+    reader->src =
+        (const uint8_t *)rows->src + (size_t)row * dfx_dtype_size(rows->dtype, reader->cols);
     reader->at = reader->len = 0;
 }
 
@@ -45,7 +45,7 @@ static bool next_piece(row_reader *reader) {
     }
     size_t left = reader->cols - reader->at;
     reader->len = left < DFX_Q_CHUNK ? left : DFX_Q_CHUNK;
-    return dfx_to_f32(reader->dtype, reader->src + reader->at * dfx_dtype_bytes(reader->dtype),
+    return dfx_to_f32(reader->dtype, reader->src + dfx_dtype_size(reader->dtype, reader->at),
                       reader->piece, reader->len);
 }
 
@@ -77,6 +77,10 @@ static void encode_piece(const row_reader *reader, dfx_qformat format, float inv
         dfx_from_f32(storage, reader->piece, dst, reader->len);
 }
 
+static bool cuts_blocks(const dfx_q_rows *rows) {
+    return rows->cols % dfx_dtype_block_of(rows->dtype).elements != 0;
+}
+
 dfx_status dfx_q_encode_rows(const dfx_q_rows *rows, dfx_qformat format, void *codes, float *scales,
                              const dfx_sink *sink) {
     if (format == DFX_Q_STORED || (unsigned)format >= DFX_N_QFORMATS)
@@ -85,6 +89,9 @@ dfx_status dfx_q_encode_rows(const dfx_q_rows *rows, dfx_qformat format, void *c
     if (!dfx_dtype_is_numeric(rows->dtype))
         return dfx_fail(sink, DFX_E_FORMAT, "%s: %s cannot be converted to %s; keep it as stored",
                         rows->name, dfx_dtype_name(rows->dtype), dfx_q_name(format));
+    if (cuts_blocks(rows))
+        return dfx_fail(sink, DFX_E_FORMAT, "%s: rows of %" PRId64 " values cut the blocks of %s",
+                        rows->name, rows->cols, dfx_dtype_name(rows->dtype));
     bool is_scaled = dfx_q_has_row_scale(format);
     size_t row_bytes = (size_t)rows->cols * dfx_dtype_bytes(dfx_q_storage(format, rows->dtype));
     float code_max = format == DFX_Q_FP8 ? DFX_Q_FP8_MAX : DFX_Q_INT8_MAX;

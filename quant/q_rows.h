@@ -28,7 +28,7 @@ typedef struct dfx_q_rows {
  * scales  [n_rows], or NULL for a format without
  * Errors  DFX_E_NUMERIC: a value is NaN, infinite, or 2^100 and more; the sentence names tensor,
  *         row and column, and codes and scales from that row on are not written.   DFX_E_FORMAT:
- *         the source type cannot be widened to f32.
+ *         the source type cannot be widened to f32, or `cols` cuts its blocks.
  * Thread  any; nothing is allocated. */
 dfx_status dfx_q_encode_rows(const dfx_q_rows *rows, dfx_qformat format, void *codes, float *scales,
                              const dfx_sink *sink);

@@ -32,6 +32,10 @@ dfx_dtype dfx_q_storage(dfx_qformat format, dfx_dtype source) {
     return format == DFX_Q_STORED ? source : infos[format].storage;
 }
 
+dfx_qformat dfx_q_unchanged(dfx_dtype source) {
+    return dfx_dtype_is_ggml(source) ? DFX_Q_BF16 : DFX_Q_STORED;
+}
+
 bool dfx_q_has_row_scale(dfx_qformat format) {
     return infos[format].has_row_scale;
 }

@@ -32,6 +32,10 @@ bool dfx_q_parse(const char *name, dfx_qformat *out);
 /* Type of the bytes when a tensor of type `source` is put into `format`. */
 dfx_dtype dfx_q_storage(dfx_qformat format, dfx_dtype source);
 
+/* The format that leaves a tensor of this type as it is: DFX_Q_STORED, and DFX_Q_BF16 for the block types of ggml, which
+ * packed models do not have. */
+dfx_qformat dfx_q_unchanged(dfx_dtype source);
+
 /* Whether a tensor of f32 scales, one for each row, goes with the codes. */
 bool dfx_q_has_row_scale(dfx_qformat format);
 

@@ -4,6 +4,7 @@
 edge=$(realpath "$DFX_EDGE")
 model=$PWD/models/scenes
 golden=$PWD/tests/golden/lora
+gguf=$PWD/tests/golden/types.gguf
 dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
 trap 'rm -rf "$dir"' EXIT
 cd "$dir" || exit 1
@@ -104,12 +105,36 @@ printed 'looks like: FLUX transformer \(BFL names'
 st other.safetensors '{"a":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}' 6
 run 0 "unknown" other.safetensors
 printed 'looks like: unknown'
+st t5.safetensors '{"enc.blk.0.attn_q.weight":{"dtype":"I8","shape":[1],"data_offsets":[0,1]},"enc.blk.0.attn_rel_b.weight":{"dtype":"I8","shape":[1],"data_offsets":[1,2]}}' 2
+run 0 "llama.cpp's names" t5.safetensors
+printed 'looks like: T5 encoder \(llama.cpp names\)'
 st none.safetensors '{}' 0
 run 0 "no tensors" none.safetensors
 printed '^0 tensors'
 st hostile.safetensors '{"a\u001b[2Jb":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}' 6
 run 0 "control bytes in a name" -v hostile.safetensors
 grep -q $'\x1b' out && fault "a name steers the terminal"
+
+# GGUF, whatever its name says. Sizes: 39 blocks of 34 bytes, 9 of 144.
+run 0 "GGUF" -v "$gguf"
+printed 'types.gguf: GGUF$'
+printed '^16 tensors'
+printed 'metadata general.architecture: flux'
+printed 'Q8_0 +1 tensors +1\.2 k parameters +1\.3 KiB'
+printed 'Q4_K +1 tensors +2\.3 k parameters +1\.3 KiB'
+printed 'Q4_K +\[9, 256\]  block\.Q4_K\.weight'
+cp "$gguf" renamed.safetensors
+run 0 "GGUF named safetensors" renamed.safetensors
+printed 'renamed.safetensors: GGUF$'
+mkdir unet && cp "$gguf" unet/any.gguf
+run 0 "GGUF in a folder" unet
+printed '^16 tensors'
+cp other.safetensors renamed.gguf
+run 0 "safetensors named GGUF" renamed.gguf
+printed 'renamed.gguf: safetensors$'
+head -c -100 "$gguf" >short.gguf
+run 3 "short GGUF" short.gguf
+said 'bytes short'
 
 # Broken and missing things.
 st short.safetensors '{"a":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}' 5

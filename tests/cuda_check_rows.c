@@ -1,6 +1,8 @@
 /* See cuda_check_rows.h. Each of these ops computes in F32 and rounds once. */
 #include "tests/cuda_check_rows.h"
 
+#include <math.h>
+
 enum { NOTHING, IN_PLACE };
 
 /* ---- Norms */
@@ -253,6 +255,32 @@ static void check_packing(pair *p) {
     }
 }
 
+/* Sums in F32 of some hundred terms a thread, all of one sign: 512 roundings of 2^-24, were they all to one side. */
+static void check_rel_diff(pair *p) {
+    static const int shapes[][3] = {{4096, 3072, 3072},  {3969, 3072, 3072}, {256, 256, 256},
+                                    {16384, 3072, 3072}, {1, 8, 8},          {37, 100, 104},
+                                    {5, 4099, 4100},     {700, 9, 12}};
+    for (size_t i = 0; i < DFX_COUNT(shapes); i++) {
+        if (!pair_begin(p, DFX_OP_REL_DIFF, "[%d, %d]", shapes[i][0], shapes[i][1]))
+            continue;
+        pair_act(p, DFX_BIN_A, shapes[i][0], shapes[i][1], shapes[i][2], 1);
+        pair_act(p, DFX_BIN_B, shapes[i][0], shapes[i][1], shapes[i][2], 2);
+        pair_f32(p, 0, 1, 1, NAN, NAN);
+        pair_end(p, 0x1p-14);
+    }
+}
+
+/* y where d was: FLUX keeps what a block has added in the place of what it began with. */
+static void check_axpy_in_d(pair *p) {
+    if (!pair_begin(p, DFX_OP_AXPY, "[%d, %d] y is d", 4096, 3072))
+        return;
+    pair_act(p, DFX_BIN_A, 4096, 3072, 3072, 2);
+    pair_act(p, DFX_BIN_B, 4096, 3072, 3072, 2);
+    pair_f32(p, DFX_BIN_S, 1, 1, -1, -1);
+    pair_out_is(p, DFX_BIN_B);
+    pair_end(p, PAIR_ROUNDED);
+}
+
 void check_rows(pair *p) {
     check_layernorm(p);
     check_codes(p);
@@ -262,6 +290,8 @@ void check_rows(pair *p) {
     check_act_mul(p);
     check_add(p);
     check_axpy(p);
+    check_axpy_in_d(p);
+    check_rel_diff(p);
     check_sinusoid(p);
     check_rel_bias(p);
     check_packing(p);

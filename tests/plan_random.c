@@ -31,19 +31,22 @@ uint64_t plan_aligned(uint64_t bytes) {
 static uint64_t largest_page(const dfx_plan_problem *p, uint32_t stage) {
     uint64_t largest = 0;
     for (uint32_t i = 0; i < p->stages[stage].n_regions; i++) {
-        uint64_t bytes = plan_aligned(p->pages[p->stages[stage].regions[i].page_idx].bytes);
+        const dfx_plan_page *page = &p->pages[p->stages[stage].regions[i].page_idx];
+        uint64_t bytes = page->keep ? 0 : plan_aligned(page->bytes);
         largest = bytes > largest ? bytes : largest;
     }
     return largest;
 }
 
 uint64_t plan_least_bytes(const dfx_plan_problem *p) {
-    uint64_t least = 0;
+    uint64_t least = 0, kept = 0;
+    for (uint32_t i = 0; i < p->n_pages; i++)
+        kept += p->pages[i].keep ? plan_aligned(p->pages[i].bytes) : 0;
     for (uint32_t s = 0; s < p->n_stages; s++) {
         uint64_t need = plan_aligned(p->stages[s].activation_bytes) + largest_page(p, s);
         least = need > least ? need : least;
     }
-    return p->workspace_bytes + plan_aligned(p->state_bytes) + least;
+    return p->workspace_bytes + plan_aligned(p->state_bytes) + kept + least;
 }
 
 uint64_t plan_everything_bytes(const dfx_plan_problem *p) {
@@ -77,6 +80,8 @@ static void draw_stage(plan_random *r, uint64_t *s, uint32_t stage, const plan_r
     draw_pages(r, s, first, n);
     r->problem.n_pages += n;
     double scale = real(s, 0.1, 3); /* computing over transferring */
+    for (uint32_t i = first; main && kind->keeps && i < first + n; i++)
+        r->pages[i].keep = chance(s, 30);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t page = first + i;
         if (!kind->no_twice && chance(s, 5))

@@ -14,6 +14,7 @@ typedef struct plan_random_kind {
     bool no_twice;                     /* no page comes back in a repetition */
     dfx_offload offload;
     bool unified;
+    bool keeps; /* every third page or so of the stage that repeats must stay */
     bool
         scarce_ram; /* the RAM budget is drawn too, from what staging needs up; else it is endless */
 } plan_random_kind;
@@ -32,7 +33,7 @@ void plan_random_make(plan_random *r, uint64_t seed, const plan_random_kind *kin
 
 uint64_t plan_random_next(uint64_t *state); /* xorshift64*; the state must not be 0 */
 
-/* Hand arithmetic: the fullest stage with its largest page alone, and everything at once. */
+/* Hand arithmetic: the fullest stage with its largest page alone, beside what must stay; and everything at once. */
 uint64_t plan_least_bytes(const dfx_plan_problem *problem);
 uint64_t plan_everything_bytes(const dfx_plan_problem *problem);
 uint64_t plan_aligned(uint64_t bytes); /* up to the planner's border */

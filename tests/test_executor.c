@@ -313,6 +313,31 @@ static void executor_lanes_share_pages_and_nothing_else(void **state) {
     end(t);
 }
 
+/* The other one computes what it would, and where it would: recordings hold addresses. */
+static void executor_lane_that_takes_no_part_keeps_its_place(void **state) {
+    static const event want[] = {{'p', 0, 0},           {'a', 0, DFX_NO_PAGE}, {'l', 0, 0},
+                                 {'a', 0, DFX_NO_PAGE}, {'u', 0, DFX_NO_PAGE}, {'p', 1, 1},
+                                 {'l', 0, 1},           {'u', 1, DFX_NO_PAGE}};
+    bench *t = begin(*state, false);
+    float usual[ROWS * D];
+    assert_int_equal(run(t), DFX_OK);
+    memcpy(usual, t->y, sizeof(usual));
+    memset(t->y, 0, sizeof(usual));
+    give_two_blocks(t);
+    t->n_events = 0;
+    dfx_recorded recorded = {0};
+    dfx_lane lanes[] = {{.externs = NULL, .recorded = &recorded},
+                        {.externs = (void *[]){t->x, t->y}}};
+    assert_int_equal(dfx_executor_run_lanes(&t->executor, &t->program, &t->pages, lanes, 2),
+                     DFX_OK);
+    same_events(t, want, (int)DFX_COUNT(want));
+    assert_memory_equal(t->y, usual, sizeof(usual));
+    for (size_t i = 0; i < t->program.act_bytes; i++)
+        assert_int_equal(((unsigned char *)t->executor.activations)[i], 0xFF);
+    assert_null(recorded.externs);
+    end(t);
+}
+
 static void executor_lanes_cancelled_in_the_second_leave_nothing_pinned(void **state) {
     bench *t = begin(*state, false);
     float x[ROWS * D], y[ROWS * D];
@@ -451,6 +476,7 @@ int main(void) {
         IN_TMPDIR(executor_cancelled_stops_unpins_and_runs_again),
         IN_TMPDIR(executor_with_too_small_a_block_says_so_and_pins_nothing),
         IN_TMPDIR(executor_lanes_share_pages_and_nothing_else),
+        IN_TMPDIR(executor_lane_that_takes_no_part_keeps_its_place),
         IN_TMPDIR(executor_lanes_cancelled_in_the_second_leave_nothing_pinned),
         IN_TMPDIR(executor_with_a_block_for_one_of_two_lanes_says_so),
         IN_TMPDIR(executor_records_each_lane_while_there_is_room),

@@ -140,6 +140,49 @@ static void flux_step_pages_are_parts_of_blocks(void **state) {
     dfx_program_fini(&p);
 }
 
+/* Where the other blocks' part of the same step is added in their place, the velocity is diffusers' all the same; the first block
+ * differs by nothing then, and by twice its own size from what it takes away. x moves by dt * v both times. */
+static void flux_step_in_parts_equals_diffusers(void **state) {
+    model_rig *r = *state;
+    enum { TAKE_AWAY = 2 };
+    for (size_t i = 0; i < GOLDEN_N_FLUX_CASES; i++) {
+        flux_run f = flux_begin(r, &GOLDEN_FLUX_CASES[i]);
+        int64_t n = f.Ti * C, n_image = f.Ti * D;
+        float dt = -0.375f, minus = -1, diff = NAN, *h = mrig_floats(r, (f.Tt + f.Ti) * D),
+              *first = mrig_floats(r, n_image), *last = mrig_floats(r, n_image),
+              *rest = mrig_floats(r, n_image), *whole = mrig_floats(r, n);
+        void *externs[DFX_PART_EXTERNS] = {f.x, f.txt, f.mod, f.cos, f.sin,  &dt,  f.v,
+                                           h,   first, last,  rest,  &minus, &diff};
+        const float *x = flux_in(&f, "hidden_states", n, 0),
+                    *want = mrig_golden(r, "flux", f.c->batch * n, "%s.out", f.c->name);
+        dfx_program parts[3];
+        for (int p = 0; p < 3; p++)
+            assert_int_equal(
+                dfx_flux_build_part(&f.config, &f.env, f.Tt, f.Ti, (dfx_flux_part)p, &parts[p]),
+                DFX_OK);
+        flux_run_cond(&f, 0);
+        flux_run_step(&f, 0, dt);
+        memcpy(whole, f.v, (size_t)n * sizeof(*whole));
+        for (int turn = 0; turn <= TAKE_AWAY; turn++) {
+            memcpy(f.x, x, (size_t)n * sizeof(*x));
+            for (int64_t k = 0; turn == TAKE_AWAY && k < n_image; k++)
+                last[k] = -last[k];
+            mrig_run(r, &parts[DFX_FLUX_FIRST], externs);
+            if (turn > 0)
+                assert_true(fabsf(diff - (turn == TAKE_AWAY ? 2.0f : 0.0f)) <= 1e-6f);
+            mrig_run(r, &parts[turn == 0 ? DFX_FLUX_REST : DFX_FLUX_REUSED], externs);
+            if (turn == 0)
+                assert_memory_equal(f.v, whole, (size_t)n * sizeof(*whole));
+            mrig_same(r, "velocity", f.v, want, n, 1e-5);
+            for (int64_t k = 0; k < n; k++)
+                assert_true(fabs((double)f.x[k] - ((double)x[k] + (double)dt * (double)f.v[k])) <=
+                            1e-6);
+        }
+        for (int p = 0; p < 3; p++)
+            dfx_program_fini(&parts[p]);
+    }
+}
+
 /* config.json of the tiny model with one piece of its text replaced. */
 static void config_is_refused(void **state, const char *old, const char *new_text,
                               const char *words) {
@@ -200,6 +243,7 @@ int main(void) {
         WITH_MRIG(flux_step_moves_latents_by_dt_times_velocity),
         WITH_MRIG(flux_table_of_all_steps_equals_tables_of_one_step),
         WITH_MRIG(flux_without_guidance_embedder_ignores_guidance),
+        WITH_MRIG(flux_step_in_parts_equals_diffusers),
         WITH_MRIG(flux_step_pages_are_parts_of_blocks),
         IN_TMPDIR(flux_config_of_fill_is_refused),
         IN_TMPDIR(flux_config_with_odd_axes_is_refused),

@@ -185,6 +185,30 @@ static void half_a_mask_keeps_half_of_the_latents(void **state) {
     free_source(&s);
 }
 
+/* Steps that do without most blocks: a mask that keeps nothing changes nothing there either, one that keeps all keeps all. */
+static void masks_hold_beside_reuse(void **state) {
+    draw_rig *r = *state;
+    source s = make_source(SIDE, SIDE);
+    draw_open(r, DRAW_SCENES, 0);
+    dfx_request plain = request_with(r, &s, false, 1);
+    plain.reuse = 1000;
+    dfx_request masked = plain;
+    masked.mask = s.mask;
+    mask_all(&s, 255);
+    dfx_image want = draw(r, &plain), got = draw(r, &masked);
+    assert_in_range(want.n_reused, 1, STEPS - 2);
+    assert_int_equal(got.n_reused, want.n_reused);
+    draw_same(&want, &got);
+    dfx_image_free(&got);
+    mask_all(&s, 0);
+    got = draw(r, &masked);
+    assert_memory_equal(r->model->session.state.x[0], r->model->session.init.z,
+                        SIDE / 16 * (SIDE / 16) * CHANNELS * sizeof(float));
+    dfx_image_free(&got);
+    dfx_image_free(&want);
+    free_source(&s);
+}
+
 /* The number behind --vram-budget in the refusal of one byte. */
 static uint64_t least_budget(draw_rig *r, const dfx_request *request) {
     static const char option[] = "--vram-budget ";
@@ -424,6 +448,7 @@ int main(void) {
         WITH_RIG(white_mask_changes_nothing),
         WITH_RIG(black_mask_leaves_the_latents_of_the_picture),
         WITH_RIG(half_a_mask_keeps_half_of_the_latents),
+        WITH_RIG(masks_hold_beside_reuse),
         WITH_RIG(every_budget_gives_the_same_picture),
         WITH_RIG(batch_makes_what_each_seed_makes_alone),
         WITH_RIG(what_came_between_does_not_show),

@@ -2,7 +2,7 @@
  * has the name that diffusers gives it, and weights with our deltas added compute what diffusers computes with the adapters.
  *
  * tests/golden/lora: adapter a in PEFT names, and block diagonal in kohya's and BFL's; adapter b, dense, of rank 4 and alpha 2, with
- * modulations; vectors: outputs of diffusers' transformer (the weights of tests/tiny.h) with them. */
+ * modulations. tests/golden/lora.safetensors: outputs of diffusers' transformer (the weights of tests/tiny.h) with them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -188,7 +188,7 @@ static void write_merged(model_rig *r, const char *folder, const applied *list, 
 /* One evaluation of the transformer in `folder` on the golden inputs; the velocity. */
 static const float *velocity(model_rig *r, const char *folder, const char *in, int64_t h, int64_t w,
                              int64_t n_text) {
-    static const char file[] = "lora/vectors";
+    static const char file[] = "lora";
     dfx_configs configs = tiny_configs(&r->sink);
     dfx_build_env env = mrig_env(r, mrig_open(r, folder, "diffusion_pytorch_model"));
     int64_t n_image = h * w, L = n_text + n_image;
@@ -232,11 +232,10 @@ static void lora_merged_weights_compute_what_diffusers_does(void **state) {
         snprintf(folder, sizeof(folder), "merged%zu", i);
         write_merged(r, folder, table[i].list, table[i].n_list);
         mrig_same(r, table[i].golden, velocity(r, folder, "in", 4, 4, 12),
-                  mrig_golden(r, "lora/vectors", 16 * C, "%s.out", table[i].golden), 16 * C, 1e-4);
+                  mrig_golden(r, "lora", 16 * C, "%s.out", table[i].golden), 16 * C, 1e-4);
         if (table[i].second)
             mrig_same(r, table[i].golden, velocity(r, folder, "in2", 3, 5, 7),
-                      mrig_golden(r, "lora/vectors", 15 * C, "%s.out2", table[i].golden), 15 * C,
-                      1e-4);
+                      mrig_golden(r, "lora", 15 * C, "%s.out2", table[i].golden), 15 * C, 1e-4);
     }
 }
 

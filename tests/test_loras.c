@@ -6,7 +6,7 @@
 
 #include "core/mem.h"
 #include "tests/draw_rig.h"
-#include "tests/stfile.h"
+#include "tests/lora_file.h"
 
 #define PEFT "tests/golden/lora/peft.safetensors"
 #define KOHYA "tests/golden/lora/kohya_blockdiag.safetensors"
@@ -143,6 +143,59 @@ static void the_same_bits_at_any_budget(void **state) {
     dfx_image_free(&full);
 }
 
+/* A LoRA of rank 1 on one layer of an encoder of the bundled model, and one on the transformer, since a file without any is
+ * refused as one for another model. */
+static const char *text_lora(const draw_rig *r, const char *layer, int width,
+                             char path[TMPDIR_PATH]) {
+    lora_file f;
+    float down[256], up[256];
+    for (int i = 0; i < 256; i++) {
+        down[i] = (float)(i % 7 - 3);
+        up[i] = (float)(i % 5 - 2);
+    }
+    lora_file_begin(&f);
+    lora_file_pair(&f, layer, 1, width, down, width, up);
+    memset(up, 0, sizeof(up));
+    up[0] = 0x1p-20f;
+    lora_file_pair(&f, "transformer.transformer_blocks.0.attn.to_q", 1, 256, down, 256, up);
+    lora_file_write(&f, r->dir, "text.safetensors");
+    return tmpdir_join(r->dir, "text.safetensors", path);
+}
+
+static void layers_of_the_text_encoders_are_changed_too(void **state) {
+    static const struct {
+        const char *layer;
+        int width;
+    } cases[] = {{"text_encoder.text_model.encoder.layers.0.self_attn.v_proj", 64},
+                 {"text_encoder_2.encoder.block.0.layer.0.SelfAttention.v", 128}};
+    draw_rig *r = *state;
+    for (size_t i = 0; i < DFX_COUNT(cases); i++) {
+        char path[TMPDIR_PATH];
+        const dfx_lora_use use = {text_lora(r, cases[i].layer, cases[i].width, path), 4};
+        r->loras = &use.path;
+        r->n_loras = 1;
+        draw_open(r, DRAW_SCENES, 0);
+        dfx_image plain = picture(r, NULL, 0), with_it = picture(r, &use, 1),
+                  without = picture(r, NULL, 0);
+        draw_differ(&plain, &with_it);
+        same_and_free(&plain, &without);
+        dfx_image_free(&plain);
+        dfx_image_free(&with_it);
+    }
+}
+
+static void layers_of_t5_without_room_are_left_out_with_a_warning(void **state) {
+    draw_rig *r = *state;
+    char path[TMPDIR_PATH];
+    const dfx_lora_use use = {
+        text_lora(r, "text_encoder_2.encoder.block.0.layer.0.SelfAttention.v", 128, path), 4};
+    room(r, 4, 1);
+    draw_open(r, DRAW_SCENES, 0);
+    dfx_image image = picture(r, &use, 1);
+    said_words(r->log, DFX_WARN, "a LoRA changes 1 layers of T5, which has no room for it");
+    dfx_image_free(&image);
+}
+
 static void what_there_is_no_room_for_is_refused(void **state) {
     draw_rig *r = *state;
     const dfx_lora_use two[] = {{PEFT, 1}, {DENSE, 1}, {PEFT, 1}, {DENSE, 1}, {PEFT, 1}};
@@ -211,6 +264,8 @@ int main(void) {
         DRAWS(swapping_a_hundred_times_changes_nothing),
         DRAWS(swapping_beside_quantized_weights_changes_nothing),
         DRAWS(the_same_bits_at_any_budget),
+        DRAWS(layers_of_the_text_encoders_are_changed_too),
+        DRAWS(layers_of_t5_without_room_are_left_out_with_a_warning),
         DRAWS(what_there_is_no_room_for_is_refused),
         DRAWS(room_is_made_for_the_files_that_are_named),
         DRAWS(room_is_made_for_the_list_that_needs_most),

@@ -64,6 +64,9 @@ static dfx_op_call right_call(dfx_op_kind kind) {
     case DFX_OP_AXPY:
         c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), f32(5, 6), f32(1, 1)}, {0}};
         break;
+    case DFX_OP_REL_DIFF:
+        c = (dfx_op_call){kind, {f32(1, 1), bf16(5, 6), bf16(5, 6)}, {0}};
+        break;
     case DFX_OP_SINUSOID:
         c = (dfx_op_call){kind, {f32(5, 6), f32(1, 5)}, {0}};
         break;
@@ -195,6 +198,10 @@ static const breakage breakages[] = {
     {DFX_OP_AXPY, M(2, rows), I64, 1, "d wanted [5, 6]"},
     {DFX_OP_AXPY, M(3, cols), I64, 2, "s wanted [1, 1]"},
     {DFX_OP_AXPY, M(3, dtype), INT, DFX_DTYPE_BF16, "s wanted F32"},
+    {DFX_OP_REL_DIFF, M(0, rows), I64, 2, "y wanted [1, 1]"},
+    {DFX_OP_REL_DIFF, M(0, dtype), INT, DFX_DTYPE_BF16, "y wanted F32"},
+    {DFX_OP_REL_DIFF, M(2, rows), I64, 1, "b wanted [5, 6]"},
+    {DFX_OP_REL_DIFF, M(2, cols), I64, 7, "b wanted [5, 6]"},
     {DFX_OP_SINUSOID, M(0, cols), I64, 7, "an even width"},
     {DFX_OP_SINUSOID, M(1, cols), I64, 4, "t wanted [1, 5]"},
     {DFX_OP_SINUSOID, M(1, dtype), INT, DFX_DTYPE_BF16, "t wanted F32"},

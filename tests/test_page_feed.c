@@ -250,6 +250,94 @@ static void feed_skips_visits(void **state) {
     feed_rig_fini(&rig);
 }
 
+/* What has been moved so far: read of staged pages, which all are. */
+static uint64_t read_so_far(const feed_rig *rig) {
+    dfx_feed_stats stats;
+    dfx_feed_get_stats(rig->feed, &stats);
+    return stats.read_bytes;
+}
+
+static uint64_t streamed_in(const feed_rig *rig, uint32_t first, uint32_t end) {
+    uint64_t bytes = 0;
+    for (uint32_t v = first; v < end; v++)
+        bytes +=
+            rig->resident[rig->visits[v].page_idx] ? 0 : rig->pages[rig->visits[v].page_idx].bytes;
+    return bytes;
+}
+
+/* Of four repetitions the last ones turn out not to be made, when the one before them begins: nothing was read for them, though
+ * there was time and room for it, and what is behind them comes. Whether a page stays, or is kept in RAM, does not matter. */
+static void feed_reads_nothing_that_is_held(void **state) {
+    enum { REPEATS = 5, PAGES = 3 };
+    for (uint32_t resident = 0; resident < 2; resident++)
+        for (uint32_t n_made = 2; n_made < REPEATS; n_made++) {
+            feed_rig rig;
+            feed_rig_shape shape = {.n_pages = PAGES,
+                                    .n_slots = PAGES,
+                                    .n_repeats = REPEATS,
+                                    .n_staging = 3,
+                                    .resident = resident,
+                                    .small = true};
+            feed_rig_init(&rig, *state, 14, &shape);
+            assert_int_equal(feed_rig_open(&rig), DFX_OK);
+            assert_int_equal(feed_rig_picture(&rig, 0), DFX_OK); /* what stays has come */
+            uint64_t before = read_so_far(&rig), most = 0;
+            uint32_t end = (REPEATS - 1) * PAGES; /* the last is behind those that are left out */
+            dfx_feed_visits visits = {.skip_from = end, .skip_to = end, .hold_from = 2 * PAGES};
+            assert_int_equal(dfx_feed_begin(rig.feed, &visits), DFX_OK);
+            for (uint32_t k = 0; k < n_made; k++) {
+                uint32_t next = (k + 1) * PAGES;
+                bool last = k + 1 == n_made;
+                if (k > 0)
+                    assert_int_equal(
+                        dfx_feed_decide(rig.feed, last ? next : end, last ? 0 : next + PAGES),
+                        DFX_OK);
+                assert_int_equal(feed_rig_visits(&rig, k * PAGES, next), DFX_OK);
+                if (last)
+                    break;
+                usleep(3000); /* the reader could */
+                most = streamed_in(&rig, 0, next + PAGES);
+                assert_true(read_so_far(&rig) - before <= most);
+            }
+            assert_int_equal(feed_rig_visits(&rig, end, rig.plan.n_visits), DFX_OK);
+            dfx_feed_end(rig.feed);
+            assert_int_equal(read_so_far(&rig) - before,
+                             streamed_in(&rig, 0, n_made * PAGES) +
+                                 streamed_in(&rig, end, rig.plan.n_visits));
+            said_nothing(&rig.dir->log, DFX_ERROR);
+            assert_int_equal(feed_rig_picture(&rig, 0), DFX_OK);
+            feed_rig_fini(&rig);
+        }
+}
+
+/* Held visits are not pinned; what was said of the picture is not taken back. */
+static void feed_decides_forward_only(void **state) {
+    static const struct {
+        uint32_t skip_from, hold_from;
+        bool good;
+    } rows[] = {{18, 11, false}, {18, 12, true}, {19, 12, false}, {11, 12, false}, {17, 18, true},
+                {17, 17, false}, {17, 0, true},  {16, 0, false},  {17, 20, false}, {17, 0, true}};
+    feed_rig rig;
+    void *base;
+    feed_rig_init(&rig, *state, 15, &six_pages);
+    assert_int_equal(feed_rig_open(&rig), DFX_OK);
+    assert_int_equal(
+        dfx_feed_begin(rig.feed,
+                       &(dfx_feed_visits){.skip_from = 18, .skip_to = 18, .hold_from = 12}),
+        DFX_OK);
+    assert_int_equal(dfx_feed_pin(rig.feed, 12, NULL, NULL, &base), DFX_E_INTERNAL);
+    said_error(&rig.dir->log, "held");
+    for (size_t i = 0; i < DFX_COUNT(rows); i++) {
+        recorder_clear(&rig.dir->log);
+        assert_int_equal(dfx_feed_decide(rig.feed, rows[i].skip_from, rows[i].hold_from),
+                         rows[i].good ? DFX_OK : DFX_E_INTERNAL);
+        if (!rows[i].good)
+            said_error(&rig.dir->log, "page feed: visits from");
+    }
+    dfx_feed_end(rig.feed);
+    feed_rig_fini(&rig);
+}
+
 /* Two visits, two places, both transfers possible at once: reading must not wait for the first visit. */
 static void feed_reads_ahead_of_the_visit(void **state) {
     feed_rig rig;
@@ -284,6 +372,8 @@ int main(void) {
         TEST(feed_pin_that_waits_can_be_cancelled),
         TEST(feed_pin_out_of_turn_is_refused),
         TEST(feed_skips_visits),
+        TEST(feed_reads_nothing_that_is_held),
+        TEST(feed_decides_forward_only),
         TEST(feed_reads_ahead_of_the_visit),
     };
     alarm(HANG_SECONDS);

@@ -168,6 +168,8 @@ static void sizes_add_up(const dfx_plan *plan, const dfx_plan_problem *p) {
     assert_true(plan->peak_bytes == plan->arena_bytes + p->workspace_bytes);
     assert_true(owners == plan->peak_bytes);
     assert_true(extent <= plan->arena_bytes);
+    for (uint32_t i = 0; i < p->n_pages; i++)
+        assert_true(plan->permanent[i] || !p->pages[i].keep);
     assert_true(plan->least_budget_bytes == plan_least_bytes(p) || p->offload == DFX_OFFLOAD_NONE);
 }
 
@@ -261,9 +263,26 @@ static void planner_unified_memory_plays_as_planned(void **state) {
         800, 0);
 }
 
+/* At any budget, the least one too: they are permanent, the others play as planned, and all adds up. */
+static void planner_pages_that_must_stay_are_permanent(void **state) {
+    watch_many(&(plan_random_kind){.main_regions_max = 9,
+                                   .repeats_min = 8,
+                                   .repeats_max = 24,
+                                   .offload = DFX_OFFLOAD_RAM,
+                                   .keeps = true},
+               500, 0);
+    watch_many(&(plan_random_kind){.main_regions_max = 40,
+                                   .repeats_min = 12,
+                                   .repeats_max = 20,
+                                   .scarce_ram = true,
+                                   .keeps = true},
+               100, 2);
+}
+
 static void planner_more_budget_is_never_slower(void **state) {
     for (uint64_t seed = 1; seed <= 150; seed++) {
         plan_random_kind kind = {.main_regions_max = seed % 5 ? 9 : 30,
+                                 .keeps = seed % 4 == 0,
                                  .repeats_min = 2,
                                  .repeats_max = 3,
                                  .offload = seed % 2 ? DFX_OFFLOAD_RAM : DFX_OFFLOAD_NVME};
@@ -283,7 +302,8 @@ static void planner_more_budget_is_never_slower(void **state) {
 
 static void planner_least_budget_is_least(void **state) {
     for (uint64_t seed = 1; seed <= 300; seed++) {
-        plan_random_kind kind = {.main_regions_max = 9, .repeats_min = 1, .repeats_max = 4};
+        plan_random_kind kind = {
+            .main_regions_max = 9, .repeats_min = 1, .repeats_max = 4, .keeps = seed % 4 == 0};
         plan_random_make(&question, seed, &kind);
         dfx_plan plan = plan_for(&question.problem);
         uint64_t least = plan.least_budget_bytes;
@@ -483,6 +503,7 @@ int main(void) {
         cmocka_unit_test(planner_pages_on_disk_play_as_planned),
         cmocka_unit_test(planner_pages_in_memory_and_on_disk_play_as_planned),
         cmocka_unit_test(planner_unified_memory_plays_as_planned),
+        cmocka_unit_test(planner_pages_that_must_stay_are_permanent),
         cmocka_unit_test(planner_more_budget_is_never_slower),
         cmocka_unit_test(planner_least_budget_is_least),
         cmocka_unit_test(planner_cycle_equals_event_simulation),

@@ -41,6 +41,14 @@ static void progress_of_pictures_that_go_together_tells_first_and_last(void **st
     assert_string_equal(text, "5-8/8  denoise 5/16  2.00 s/step  22.0 s left");
 }
 
+static void progress_tells_reused_steps(void **state) {
+    char text[DFX_PROGRESS_BYTES];
+    dfx_progress reused = five_of_sixteen;
+    reused.n_reused = 2;
+    dfx_progress_text(&reused, 200, text);
+    assert_string_equal(text, "denoise 5/16 (2 reused)  2.00 s/step  22.0 s left");
+}
+
 static void progress_at_the_start_divides_by_nothing(void **state) {
     char text[DFX_PROGRESS_BYTES];
     dfx_progress start = {.stage = DFX_STAGE_DENOISE, .n_steps = 16};
@@ -86,6 +94,7 @@ int main(void) {
         cmocka_unit_test(progress_in_a_stage_tells_step_speed_and_rest),
         cmocka_unit_test(progress_of_a_batch_tells_the_picture),
         cmocka_unit_test(progress_of_pictures_that_go_together_tells_first_and_last),
+        cmocka_unit_test(progress_tells_reused_steps),
         cmocka_unit_test(progress_at_the_start_divides_by_nothing),
         cmocka_unit_test(progress_at_the_end_tells_the_seconds),
         cmocka_unit_test(progress_is_never_wider_than_the_screen),

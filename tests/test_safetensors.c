@@ -185,7 +185,6 @@ static void safetensors_other_kinds_of_file_get_a_hint(void **state) {
         {"<!DOCTYPE html><html></html>", "HTML page", 28},
         {"<html><body>404</body></html>", "HTML page", 29},
         {"PK\3\4\0\0\10\10\0\0\0\0\0\0", "PyTorch zip", 14},
-        {"GGUF\3\0\0\0\0\0\0\0\0\0\0\0", "GGUF", 16},
         {"just some words", "at most 100000000", 15},
     };
     for (size_t i = 0; i < DFX_COUNT(table); i++) {

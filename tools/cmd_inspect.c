@@ -287,7 +287,8 @@ static void print_text(const json_t *found, bool listed) {
         puts("");
         print_components(components);
     } else {
-        line("%s:", string(found, "path"));
+        line("%s:%s%s", string(found, "path"), json_object_get(found, "format") ? " " : "",
+             string(found, "format"));
         if (json_object_get(found, "files"))
             line("%llu file%s, %s", (unsigned long long)number(found, "files"),
                  number(found, "files") == 1 ? "" : "s", bytes(found, "file_bytes", b));

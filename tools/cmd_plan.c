@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "models/architecture.h"
+#include "models/loras.h"
 #include "models/machine.h"
 #include "models/parts.h"
 #include "models/picture_plan.h"
@@ -28,6 +29,8 @@ enum {
     OPT_TEXT_LENGTH,
     OPT_COUNT,
     OPT_INIT,
+    OPT_LORA_MAX_RANK,
+    OPT_LORA_MAX,
     OPT_GPU,
     OPT_DEVICE,
     OPT_THREADS,
@@ -51,6 +54,8 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_TEXT_LENGTH] = {"text-length", 0, "a number of tokens"},
     [OPT_COUNT] = {"count", 'n', "a number"},
     [OPT_INIT] = {"init", 0, NULL},
+    [OPT_LORA_MAX_RANK] = {"lora-max-rank", 0, "a number"},
+    [OPT_LORA_MAX] = {"lora-max", 0, "a number"},
     [OPT_GPU] = {"gpu", 0, "a machine profile"},
     [OPT_DEVICE] = {"device", 0, "cpu or cuda"},
     [OPT_THREADS] = {"threads", 0, "a number"},
@@ -64,7 +69,7 @@ static const dfx_args_option options[N_OPTIONS] = {
 /* The command line, understood. 0 leaves the choice to the model or the profile. */
 typedef struct plan_settings {
     const char *model_path, *like, *profile; /* profile NULL: of this machine's device */
-    int width, height, steps, text_length, n_threads, n_pictures;
+    int width, height, steps, text_length, n_threads, n_pictures, lora_rank, n_loras;
     int quant; /* index into QUANTS; -1: not given */
     bool json, init;
     dfx_dtype act_dtype;
@@ -94,6 +99,8 @@ static bool read_values(dfx_args *args, plan_settings *to) {
         dfx_args_int(args, OPT_STEPS, 1, DFX_STEPS_MAX, &to->steps) &&
         dfx_args_int(args, OPT_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &to->text_length) &&
         dfx_args_int(args, OPT_COUNT, 1, COUNT_MAX, &to->n_pictures) &&
+        dfx_args_int(args, OPT_LORA_MAX_RANK, 1, DFX_ADAPTER_RANK_MAX, &to->lora_rank) &&
+        dfx_args_int(args, OPT_LORA_MAX, 1, DFX_ADAPTER_RANK_MAX, &to->n_loras) &&
         dfx_args_choice(args, OPT_LIKE, dfx_architecture_names(), &like) &&
         dfx_args_choice(args, OPT_QUANT, QUANTS, &to->quant) &&
         dfx_args_choice(args, OPT_OFFLOAD, offloads, &offload) &&
@@ -124,6 +131,8 @@ static dfx_status read_settings(dfx_args *args, plan_settings *to, dfx_console *
         return dfx_console_fail(console, DFX_E_USAGE,
                                 "plan: wanted either --model or --like, found %s",
                                 to->like ? "both" : "neither");
+    if (to->n_loras > 0 && to->lora_rank == 0)
+        return dfx_console_fail(console, DFX_E_USAGE, "--lora-max: wanted --lora-max-rank too");
     if (dfx_args_given(args, OPT_QUIET) && dfx_args_given(args, OPT_VERBOSE))
         return dfx_console_fail(console, DFX_E_USAGE, "--quiet and --verbose: wanted one of them");
     int64_t width = to->width / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
@@ -293,14 +302,18 @@ static dfx_status load_profile(const plan_settings *s, const dfx_backend *backen
     return backend ? dfx_machine_profile(backend, sink, out) : gpu_profile(sink, out);
 }
 
-static dfx_status plan(const plan_settings *s, const plan_subject *subject, dfx_console *console) {
+static dfx_status plan(const plan_settings *s, plan_subject *subject, dfx_console *console) {
     dfx_profile profile;
     dfx_picture_plan picture;
     if (s->text_length > subject->defaults.max_text_length)
         return dfx_console_fail(console, DFX_E_USAGE,
                                 "--text-length %d: wanted at most %d for this model",
                                 s->text_length, subject->defaults.max_text_length);
-    dfx_status status = DFX_OK;
+    int64_t room;
+    dfx_status status = dfx_loras_room(s->lora_rank, s->n_loras, &console->sink, &room);
+    if (status != DFX_OK)
+        return status;
+    subject->env[DFX_CLIP].adapter_rank = subject->env[DFX_TRANSFORMER].adapter_rank = room;
     dfx_picture_question question = question_of(s, subject, &profile);
     if (s->act_dtype == DFX_DTYPE_F32)
         status = dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = s->n_threads}, &console->sink,

@@ -11,6 +11,7 @@
 #include "tools/pack_progress.h"
 #include "tools/progress.h"
 #include "tools/random_folder.h"
+#include "tools/random_lora.h"
 #include "tools/report.h"
 #include "tools/signals.h"
 
@@ -20,6 +21,7 @@ enum {
     OPT_QUANT,
     OPT_KEEP,
     OPT_COMPRESS,
+    OPT_LORA,
     OPT_SEED,
     OPT_THREADS,
     OPT_QUIET,
@@ -35,6 +37,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_QUANT] = {"quant", 0, "int8, fp8, int8wo, bf16 or auto"},
     [OPT_KEEP] = {"keep", 0, "patterns of names"},
     [OPT_COMPRESS] = {"compress", 0, NULL},
+    [OPT_LORA] = {"lora", 0, "a rank"},
     [OPT_SEED] = {"seed", 0, "a number"},
     [OPT_THREADS] = {"threads", 0, "a number"},
     [OPT_QUIET] = {"quiet", 'q', NULL},
@@ -49,6 +52,7 @@ typedef struct random_settings {
     const dfx_architecture *arch;
     const char *output;
     bool to_file;
+    int lora_rank; /* 0: a model */
     uint64_t seed;
     dfx_pack_keep keep;
     dfx_pack_options pack;
@@ -74,6 +78,20 @@ static dfx_status check_folder_options(const dfx_args *args, dfx_console *consol
     return DFX_OK;
 }
 
+static dfx_status check_lora_options(const dfx_args *args, const random_settings *s,
+                                     dfx_console *console) {
+    static const int of_models[] = {OPT_QUANT, OPT_KEEP, OPT_COMPRESS};
+    for (size_t i = 0; i < DFX_COUNT(of_models); i++)
+        if (dfx_args_given(args, of_models[i]))
+            return dfx_console_fail(console, DFX_E_USAGE, "--%s: not for a LoRA, which is bf16",
+                                    options[of_models[i]].name);
+    return s->to_file ? DFX_OK
+                      : dfx_console_fail(console, DFX_E_USAGE,
+                                         "--output %s: wanted a file that ends in .safetensors for "
+                                         "a LoRA",
+                                         s->output);
+}
+
 static dfx_status read_settings(dfx_args *args, random_settings *s, dfx_console *console) {
     dfx_status status;
     bool seeded = false;
@@ -88,12 +106,15 @@ static dfx_status read_settings(dfx_args *args, random_settings *s, dfx_console 
                                 "random-model --like flux-dev -o random.safetensors");
     if (!dfx_args_choice(args, OPT_LIKE, dfx_architecture_names(), &like) ||
         !dfx_args_seed(args, OPT_SEED, &seeded, &s->seed) ||
+        !dfx_args_int(args, OPT_LORA, 1, DFX_ADAPTER_RANK_MAX, &s->lora_rank) ||
         !dfx_args_int(args, OPT_THREADS, 1, THREADS_MAX, &s->pack.n_threads))
         return dfx_console_fail(console, DFX_E_USAGE, "%s", args->error);
     s->arch = dfx_architecture_find(dfx_architecture_names()[like]);
     s->output = args->value[OPT_OUTPUT];
     size_t n = strlen(s->output);
     s->to_file = n > 12 && strcmp(s->output + n - 12, ".safetensors") == 0;
+    if (s->lora_rank)
+        return check_lora_options(args, s, console);
     if (!s->to_file)
         return check_folder_options(args, console);
     s->pack.quant = DFX_Q_INT8;
@@ -164,6 +185,17 @@ static dfx_status write_folder(random_settings *s, dfx_random_weights *weights,
     return DFX_OK;
 }
 
+static dfx_status write_lora(const random_settings *s, dfx_console *console) {
+    char size[DFX_REPORT_TEXT_BYTES];
+    uint64_t n_bytes;
+    dfx_status status =
+        dfx_random_lora_write(s->arch, s->lora_rank, s->seed, s->output, &console->sink, &n_bytes);
+    if (status == DFX_OK)
+        dfx_console_say(console, DFX_INFO, "%s  a LoRA of rank %d on every layer, %s", s->output,
+                        s->lora_rank, dfx_report_bytes(n_bytes, size));
+    return status;
+}
+
 static dfx_status write_model(random_settings *s, dfx_console *console) {
     dfx_pack_progress progress;
     dfx_random_weights weights = {0};
@@ -201,7 +233,8 @@ int dfx_cmd_random_model(int argc, char **argv) {
                              : dfx_console_fail(&console, DFX_E_USAGE, "%s", args.error);
     if (status == DFX_OK) {
         dfx_signals_catch();
-        status = write_model(&settings, &console);
+        status =
+            settings.lora_rank ? write_lora(&settings, &console) : write_model(&settings, &console);
     }
     dfx_console_fini(&console);
     return dfx_status_exit_code(status);

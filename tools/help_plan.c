@@ -42,6 +42,7 @@ int dfx_help_plan(void) {
         "      --init             of pictures that begin with one, as --init of generate; --steps "
         "are\n"
         "                         then those that --strength leaves\n"
+        "      --lora-max-rank N, --lora-max N    with room for LoRAs, as in generate\n"
         "      --json             one JSON object on standard output\n"
         "  -q, --quiet            errors only\n"
         "  -v, --verbose          more\n"

@@ -42,7 +42,7 @@ static void measure_run(void *ctx, int64_t index, int worker) {
     run *r = ctx;
     int64_t row = index * r->rows_a_run, cols = r->codes->shape[1];
     int64_t n = r->codes->shape[0] - row < r->rows_a_run ? r->codes->shape[0] - row : r->rows_a_run;
-    size_t code_row = (size_t)cols, from_row = (size_t)cols * dfx_dtype_bytes(r->from->dtype);
+    size_t code_row = (size_t)cols, from_row = dfx_dtype_size(r->from->dtype, (size_t)cols);
     uint8_t *codes = r->scratch + (size_t)worker * r->scratch_bytes;
     uint8_t *from = codes + (size_t)r->rows_a_run * code_row;
     dfx_status status = dfx_tensors_read_part(r->packed, r->codes, (size_t)row * code_row,
@@ -65,7 +65,8 @@ static void measure_run(void *ctx, int64_t index, int worker) {
 }
 
 static dfx_status measure(run *r, dfx_pool *pool, const dfx_tensor *scale, dfx_q_error *out) {
-    size_t pair_bytes = (size_t)r->codes->shape[1] * (1 + dfx_dtype_bytes(r->from->dtype));
+    size_t cols = (size_t)r->codes->shape[1],
+           pair_bytes = cols + dfx_dtype_size(r->from->dtype, cols);
     dfx_status status;
     float *scales = NULL;
     r->rows_a_run = pair_bytes < RUN_BYTES ? (int64_t)(RUN_BYTES / pair_bytes) : 1;

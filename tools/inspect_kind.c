@@ -53,6 +53,11 @@ static const checkpoint_part parts[] = {
      NULL,
      NULL,
      {"", "text_encoders.t5xxl.transformer.", NULL}},
+    {"T5 encoder (llama.cpp names)",
+     {"enc.blk.0.attn_q.weight", "enc.blk.0.attn_rel_b.weight"},
+     NULL,
+     NULL,
+     {"", NULL}},
 };
 
 static const dfx_tensor *find(const dfx_tensors *set, const char *prefix, const char *name) {

@@ -29,35 +29,18 @@ static dfx_status give(json_t *value, const dfx_sink *sink, const char *path, js
     return value ? DFX_OK : no_memory(sink, path);
 }
 
-/* The strings of __metadata__ of a file whose header the safetensors reader has already found to be right. */
-static dfx_status read_metadata(const char *path, const dfx_sink *sink, json_t **out) {
-    dfx_file file;
-    uint8_t prefix[8];
-    uint64_t n_bytes = 0;
-    char *header = NULL;
-    json_t *root = NULL, *value;
-    const char *key;
-    dfx_status status;
-    DFX_TRY(dfx_file_open(path, sink, &file));
-    DFX_TRY_OUT(status, dfx_file_read(&file, sink, 0, prefix, sizeof(prefix)));
-    for (int i = 7; i >= 0; i--)
-        n_bytes = n_bytes << 8 | prefix[i];
-    if (n_bytes > file.bytes) {
-        status = dfx_fail(sink, DFX_E_FORMAT, "%s: the file changed while it was read", path);
-        goto out;
+/* The strings of a file's metadata. */
+static json_t *metadata_strings(const dfx_tensors *set) {
+    json_t *strings = json_object();
+    const char *value;
+    for (size_t i = 0; strings && i < dfx_tensors_n_metadata(set); i++) {
+        const char *key = dfx_tensors_metadata_at(set, i, &value);
+        if (value && json_object_set_new(strings, key, json_string(value)) != 0) {
+            json_decref(strings);
+            strings = NULL;
+        }
     }
-    DFX_TRY_OUT(status, dfx_alloc(sink, n_bytes, "inspect", (void **)&header));
-    DFX_TRY_OUT(status, dfx_file_read(&file, sink, sizeof(prefix), header, n_bytes));
-    DFX_TRY_OUT(status, dfx_json_parse(header, n_bytes, path, sink, &root));
-    DFX_TRY_OUT(status, give(json_object(), sink, path, out));
-    json_object_foreach(json_object_get(root, "__metadata__"), key,
-                        value) if (json_is_string(value) && json_object_set(*out, key, value) != 0)
-        status = no_memory(sink, path);
-out:
-    json_decref(root);
-    dfx_free(header);
-    dfx_file_close(&file);
-    return status;
+    return strings;
 }
 
 static json_t *judge(const char *path);
@@ -75,17 +58,13 @@ static dfx_status add_packed(const char *path, const dfx_sink *sink, json_t *fil
 
 static dfx_status read_file(const char *path, bool listed, const dfx_sink *sink, json_t **out) {
     dfx_tensors *set;
-    json_t *metadata = NULL;
     DFX_TRY(dfx_tensors_open_file(path, sink, &set));
-    dfx_status status = read_metadata(path, sink, &metadata);
-    if (status == DFX_OK)
-        status = give(json_pack("{s:s, s:s, s:o, s:o, s:b, s:s}", "path", path, "form",
-                                dfx_kind_is_adapter(set) ? "lora" : "file", "metadata", metadata,
-                                "table", dfx_inspect_table(set, listed), "runs", 0, "verdict",
-                                not_alone),
-                      sink, path, out);
-    else
-        json_decref(metadata);
+    dfx_status status =
+        give(json_pack("{s:s, s:s, s:s, s:o, s:o, s:b, s:s}", "path", path, "form",
+                       dfx_kind_is_adapter(set) ? "lora" : "file", "format",
+                       dfx_tensors_file_format(set, 0), "metadata", metadata_strings(set), "table",
+                       dfx_inspect_table(set, listed), "runs", 0, "verdict", not_alone),
+             sink, path, out);
     if (status == DFX_OK && dfx_packed_is(path))
         status = add_packed(path, sink, *out);
     dfx_tensors_close(set);
@@ -96,18 +75,21 @@ static dfx_status read_file(const char *path, bool listed, const dfx_sink *sink,
 typedef struct folder_entries {
     int64_t n_files, n_bytes;
     const char *stem;        /* of the weights, or NULL */
-    char only[NAME_MAX + 1]; /* a safetensors file of another name */
+    char only[NAME_MAX + 1]; /* a safetensors or GGUF file of another name */
     int n_others;
 } folder_entries;
+
+static bool ends_with(const char *name, const char *end) {
+    size_t len = strlen(name), end_len = strlen(end);
+    return len >= end_len && strcmp(name + len - end_len, end) == 0;
+}
 
 static void look_at_entry(folder_entries *found, const char *name, int64_t n_bytes) {
     static const char *const stems[] = {"diffusion_pytorch_model", "model"};
     size_t len = strlen(name);
     found->n_files++;
     found->n_bytes += n_bytes;
-    if (!strstr(name, ".safetensors"))
-        return;
-    for (size_t i = 0; i < DFX_COUNT(stems); i++) {
+    for (size_t i = 0; strstr(name, ".safetensors") && i < DFX_COUNT(stems); i++) {
         size_t stem_len = strlen(stems[i]);
         if (strncmp(name, stems[i], stem_len) == 0 &&
             (name[stem_len] == '.' || name[stem_len] == '-')) {
@@ -116,7 +98,7 @@ static void look_at_entry(folder_entries *found, const char *name, int64_t n_byt
         }
     }
     if (len < sizeof(found->only) &&
-        strcmp(name + len - strlen(".safetensors"), ".safetensors") == 0) {
+        (ends_with(name, ".safetensors") || ends_with(name, ".gguf"))) {
         memcpy(found->only, name, len + 1);
         found->n_others++;
     }
@@ -167,7 +149,7 @@ static dfx_status read_component(const char *path, bool listed, const dfx_sink *
     dfx_status status = read_folder(path, listed, sink, found);
     if (status == DFX_OK && !json_object_get(found, "table"))
         status = dfx_fail(sink, DFX_E_FORMAT,
-                          "%s: wanted model_index.json or the safetensors files of one component, "
+                          "%s: wanted model_index.json or the weights of one component, "
                           "found neither",
                           path);
     if (status == DFX_OK)

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 
 #include "tools/memory.h"
+#include "tools/psnr.h"
 #include "tools/report.h"
 #include "tools/signals.h"
 
@@ -20,6 +21,21 @@ static bool on_cancelled(void *user) {
     return dfx_signals_interrupted();
 }
 
+/* What reuse has cost. *psnr: where there is something to compare with. */
+static const double *check_reuse(const dfx_maker *maker, const dfx_image *image, double *psnr) {
+    char text[DFX_PSNR_TEXT_BYTES];
+    if (!maker->whole)
+        return NULL;
+    dfx_image *whole = &maker->whole[maker->n_written];
+    *psnr = dfx_psnr(image->rgb, whole->rgb, image->width, image->height);
+    dfx_console_say(maker->console, DFX_INFO,
+                    "  --reuse %g: %d of %d steps reused; against all steps in full: %s",
+                    (double)image->reuse, image->n_reused, image->steps,
+                    dfx_psnr_text(*psnr, text));
+    dfx_image_free(whole);
+    return psnr;
+}
+
 /* A picture is there: to its file at once, and out of memory. */
 static dfx_status on_made(void *user, dfx_image *image) {
     dfx_maker *maker = user;
@@ -30,11 +46,13 @@ static dfx_status on_made(void *user, dfx_image *image) {
     dfx_status status = dfx_output_write(&picture->output, maker->console, image);
     dfx_model_span(maker->model, "png", begin_ns);
     if (status == DFX_OK) {
-        maker->n_written++;
+        double psnr;
         dfx_output_name(&picture->output, image->seed, name);
         dfx_report_picture(maker->console, name, image);
+        const double *loss = check_reuse(maker, image, &psnr);
+        maker->n_written++;
         if (maker->json) {
-            dfx_report_json(name, &maker->info, image);
+            dfx_report_json(name, &maker->info, image, loss);
             status = dfx_output_flush(maker->console);
         }
     }
@@ -87,6 +105,7 @@ static void make_request(dfx_maker *maker, const dfx_picture_options *p, dfx_req
         request->guidance = (float)p->guidance;
     if (p->strength >= 0)
         request->strength = p->strength;
+    request->reuse = (float)p->reuse;
     dfx_init_files_request(&p->init, maker->model, p->width, p->height, request);
     if (p->loras) {
         request->loras = p->loras->uses;
@@ -115,8 +134,34 @@ static void list_written(const dfx_maker *maker) {
     }
 }
 
-dfx_status dfx_maker_make(dfx_maker *maker, const dfx_picture_options *picture) {
+/* The same pictures with all steps in full, in the same session, to be compared with. */
+static dfx_status make_whole(dfx_maker *maker, const dfx_request *request) {
+    static dfx_image whole[DFX_PICTURES_MAX];
+    if (!maker->picture->reuse_check)
+        return DFX_OK;
+    dfx_request full = *request;
+    full.reuse = 0;
+    full.made = NULL;
+    maker->whole = whole;
+    return dfx_generate_batch(maker->model, &full, maker->picture->n_pictures, whole);
+}
+
+static void free_whole(dfx_maker *maker) {
+    for (int i = 0; maker->whole && i < maker->picture->n_pictures; i++)
+        dfx_image_free(&maker->whole[i]);
+    maker->whole = NULL;
+}
+
+static dfx_status make_all(dfx_maker *maker, const dfx_request *request) {
     static dfx_image images[DFX_PICTURES_MAX];
+    dfx_status status = make_whole(maker, request);
+    if (status == DFX_OK)
+        status = dfx_generate_batch(maker->model, request, maker->picture->n_pictures, images);
+    free_whole(maker);
+    return status;
+}
+
+dfx_status dfx_maker_make(dfx_maker *maker, const dfx_picture_options *picture) {
     dfx_request request;
     maker->picture = picture;
     maker->n_written = 0;
@@ -127,8 +172,7 @@ dfx_status dfx_maker_make(dfx_maker *maker, const dfx_picture_options *picture) 
                         "--guidance is ignored: %s has no guidance embedding", maker->info.kind);
     if (!picture->has_seed)
         dfx_console_say(maker->console, DFX_INFO, "seed %" PRIu64, picture->seed);
-    dfx_status status = say_interrupted(
-        maker->console, dfx_generate_batch(maker->model, &request, picture->n_pictures, images));
+    dfx_status status = say_interrupted(maker->console, make_all(maker, &request));
     if (status != DFX_OK)
         list_written(maker);
     return status;

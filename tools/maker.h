@@ -13,6 +13,7 @@ typedef struct dfx_maker {
     bool json;                          /* a line on standard output for each picture */
     const dfx_picture_options *picture; /* of the request at hand */
     int n_written;                      /* of it */
+    dfx_image *whole;                   /* its pictures without reuse; NULL: nobody asked */
 } dfx_maker;
 
 /* `open`: borrowed for the call. Errors: those of dfx_model_open, said, DFX_E_CANCELLED too. */

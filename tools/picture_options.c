@@ -6,7 +6,7 @@
 
 #include "tools/memory.h"
 
-enum { TEXT_LENGTH_MAX = 65536, GUIDANCE_MAX = 1000 };
+enum { TEXT_LENGTH_MAX = 65536, GUIDANCE_MAX = 1000, REUSE_MAX = 1000 };
 
 void dfx_picture_options_init(dfx_picture_options *picture) {
     *picture = (dfx_picture_options){.guidance = -1, .strength = -1, .n_pictures = 1};
@@ -63,6 +63,7 @@ static bool read_numbers(dfx_args *args, dfx_picture_options *to) {
            dfx_args_real(args, DFX_PICTURE_GUIDANCE, 0, GUIDANCE_MAX, &to->guidance) &&
            dfx_args_real(args, DFX_PICTURE_STRENGTH, 0, 1, &to->strength) &&
            dfx_args_int(args, DFX_PICTURE_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &to->text_length) &&
+           dfx_args_real(args, DFX_PICTURE_REUSE, 0, REUSE_MAX, &to->reuse) &&
            read_seed(args, to) &&
            dfx_args_int(args, DFX_PICTURE_COUNT, 1, DFX_PICTURES_MAX, &to->n_pictures);
 }
@@ -90,6 +91,7 @@ dfx_status dfx_picture_options_read(dfx_args *args, dfx_console *console, dfx_pi
     read_text(args, DFX_PICTURE_OUTPUT, &to->output_path);
     read_text(args, DFX_PICTURE_INIT, &to->init_path);
     read_text(args, DFX_PICTURE_MASK, &to->mask_path);
+    to->reuse_check |= dfx_args_given(args, DFX_PICTURE_REUSE_CHECK);
     to->no_metadata |= dfx_args_given(args, DFX_PICTURE_NO_METADATA);
     return read_loras(args, console, to);
 }
@@ -106,6 +108,9 @@ static dfx_status check_together(const dfx_picture_options *p, dfx_console *cons
                                 "--seed %" PRIu64
                                 " --count %d: the last seed would be above %" PRIu64,
                                 p->seed, p->n_pictures, UINT64_MAX);
+    if (p->reuse_check && p->reuse <= 0)
+        return dfx_console_fail(console, DFX_E_USAGE,
+                                "--reuse-check: wanted --reuse with a number above 0 beside it");
     if (p->strength == 0)
         return dfx_console_fail(console, DFX_E_USAGE,
                                 "--strength 0: wanted more than 0; it would leave no step to make");

@@ -26,6 +26,8 @@
     X(STEPS, "steps", 0, "a number", false)                       \
     X(GUIDANCE, "guidance", 0, "a number", false)                 \
     X(TEXT_LENGTH, "text-length", 0, "a number of tokens", false) \
+    X(REUSE, "reuse", 0, "a number such as 0.1", false)           \
+    X(REUSE_CHECK, "reuse-check", 0, NULL, false)                 \
     X(SEED, "seed", 0, "a number", false)                         \
     X(COUNT, "count", 'n', "a number", false)                     \
     X(LORA, "lora", 0, "a file, with or without :STRENGTH", true) \
@@ -47,8 +49,8 @@ typedef struct dfx_picture_options {
     const char *prompt;                              /* borrowed; NULL: none yet */
     const char *output_path, *init_path, *mask_path; /* borrowed; NULL: not given */
     int width, height, steps, text_length, n_pictures;
-    double guidance, strength;
-    bool has_seed, no_metadata;
+    double guidance, strength, reuse; /* reuse 0: none */
+    bool reuse_check, has_seed, no_metadata;
     bool seed_in_name; /* of the file, always */
     uint64_t seed;
     const dfx_lora_list *loras; /* own_loras, or borrowed; NULL: none */

@@ -40,6 +40,9 @@ int dfx_progress_text(const dfx_progress *progress, int max_columns,
                      dfx_stage_name(progress->stage));
     if (n > 1)
         used += snprintf(text + used, (size_t)(DFX_PROGRESS_BYTES - used), " %d/%d", done, n);
+    if (progress->n_reused > 0)
+        used += snprintf(text + used, (size_t)(DFX_PROGRESS_BYTES - used), " (%d reused)",
+                         progress->n_reused);
     if (done > 0) {
         double per_step = progress->stage_seconds / done;
         dfx_progress_seconds(per_step, each);

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -69,8 +70,11 @@ void dfx_report_picture(dfx_console *console, const char *name, const dfx_image 
     dfx_console_say(console, DFX_DEBUG, "  %-8s %12s in the budget, %s on the host", "peak",
                     dfx_report_bytes(image->peak_device_bytes, device),
                     dfx_report_bytes(dfx_host_peak_bytes(), host));
-    dfx_console_say(console, DFX_INFO, "%s  %dx%d  %d step%s  %s", name, image->width,
-                    image->height, image->steps, image->steps == 1 ? "" : "s",
+    char reused[32] = "";
+    if (image->reuse > 0)
+        snprintf(reused, sizeof(reused), ", %d reused", image->n_reused);
+    dfx_console_say(console, DFX_INFO, "%s  %dx%d  %d step%s%s  %s", name, image->width,
+                    image->height, image->steps, image->steps == 1 ? "" : "s", reused,
                     dfx_progress_seconds(image->seconds, seconds));
 }
 
@@ -104,11 +108,23 @@ static uint64_t peak_resident_bytes(void) {
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
 }
 
-void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_image *image) {
+/* JSON knows no infinity: the same pixels are null. */
+static void print_reuse(const dfx_image *image, const double *psnr) {
+    if (image->reuse > 0)
+        printf("\"reuse\": %g, \"reused_steps\": %d, ", (double)image->reuse, image->n_reused);
+    if (psnr && isinf(*psnr))
+        printf("\"reuse_psnr_db\": null, ");
+    else if (psnr)
+        printf("\"reuse_psnr_db\": %.2f, ", *psnr);
+}
+
+void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_image *image,
+                     const double *psnr) {
     printf("{\"output\": ");
     print_string(name);
     printf(", \"seed\": %" PRIu64 ", \"width\": %d, \"height\": %d, \"steps\": %d, ", image->seed,
            image->width, image->height, image->steps);
+    print_reuse(image, psnr);
     printf("\"guidance\": %g, \"text_length\": %d, \"seconds\": %.4f, \"stage_seconds\": {",
            image->guidance, image->text_length, image->seconds);
     for (int stage = 0; stage < DFX_N_STAGES; stage++)

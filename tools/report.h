@@ -4,11 +4,13 @@
 
 #include "tools/console.h"
 
-/* "dfx-7.png  256x256  16 steps  2.1 s", and when the console is verbose the seconds of each stage and peak memory. */
+/* "dfx-7.png  256x256  16 steps  2.1 s", "16 steps, 5 reused" where some were, and when the console is verbose the seconds of each stage and peak memory. */
 void dfx_report_picture(dfx_console *console, const char *name, const dfx_image *image);
 
-/* One line of JSON on standard output, without flushing. `parameters` in it is image->json. */
-void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_image *image);
+/* One line of JSON on standard output, without flushing. `parameters` in it is image->json. psnr: against the picture without
+ * reuse, infinite where they are the same; NULL: not known. */
+void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_image *image,
+                     const double *psnr);
 
 /* "12.0 GiB", "64.5 MiB", "812 bytes" into text; returns text. */
 enum { DFX_REPORT_TEXT_BYTES = 32 };

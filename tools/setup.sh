@@ -1,13 +1,16 @@
 #!/bin/sh
 # Installs what building and testing dfx-edge needs and this machine lacks. Debian and Ubuntu.
 #
-#     tools/setup.sh [build|check]           install; "check" (the default) adds what the tests need
+#     tools/setup.sh [build|check|fuzz]      install; "check" (the default) adds what the tests need, "fuzz" clang to that
 #     tools/setup.sh --need [build|check]    install nothing: say in one line what is missing, exit 1
+#     tools/setup.sh --has NAME              exit 0 when this one thing is there
 #
 # A thing counts as there when the compiler finds it, whoever put it there; package names matter only
 # for what is missing. Where nothing is missing this says nothing and costs a few milliseconds.
 set -u
 
+has=
+[ "${1:-}" = --has ] && has=$2 && shift 2
 need_only=0
 [ "${1:-}" = --need ] && need_only=1 && shift
 stage=${1:-check}
@@ -16,17 +19,19 @@ packages="build-essential pkg-config libopenblas0-pthread libjansson-dev libpng-
 optional=
 case $stage in
 build) ;;
-check)
+check | fuzz)
     packages="$packages libcmocka-dev"
     optional=clang-format # without it one check is skipped, and nothing else
+    [ $stage = fuzz ] && optional="clang-format clang"
     ;;
 *)
-    echo "usage: tools/setup.sh [--need] [build|check]" >&2
+    echo "usage: tools/setup.sh [--need] [build|check|fuzz]" >&2
     exit 2
     ;;
 esac
 
 main() {
+    [ -z "$has" ] || { have "$has" >/dev/null 2>&1 && exit 0 || exit 1; }
     missing=$(missing_of "$packages")
     if [ $need_only = 1 ]; then
         [ -z "$missing" ] && exit 0
@@ -45,7 +50,7 @@ main() {
         [ -z "$missing" ] || give_up "$missing"
     fi
     if [ -n "$missing_optional" ] && ! install "$missing_optional"; then
-        echo "setup:$missing_optional cannot be installed here: its check will be skipped"
+        echo "setup:$missing_optional cannot be installed here: what needs it will be skipped"
     fi
     echo "setup: done"
 }
@@ -71,7 +76,14 @@ have() {
     libcmocka-dev) pkg-config --exists cmocka ;;
     libmimalloc-dev) includes mimalloc.h ;;
     clang-format) command -v clang-format-14 || command -v clang-format ;;
+    clang) has_libfuzzer ;;
+    *) false ;;
     esac
+}
+
+has_libfuzzer() {
+    echo 'int LLVMFuzzerTestOneInput(const char *p, long n); int LLVMFuzzerTestOneInput(const char *p, long n) { return 0; }' |
+        ${CLANG:-clang} -fsanitize=fuzzer,address,undefined -x c - -o /dev/null
 }
 
 # Early packages of mimalloc put the header one folder deeper and have no .pc file; the Makefile looks there too.
@@ -96,7 +108,7 @@ find_root() {
         problem="installing needs root, and sudo did not let us"
     fi
     if [ -z "$1" ]; then
-        echo "setup:$missing_optional is missing and $problem: its check will be skipped"
+        echo "setup:$missing_optional is missing and $problem: what needs it will be skipped"
         exit 0
     fi
     {
@@ -109,10 +121,18 @@ find_root() {
 # The lists are refreshed only when they do not do: on a fresh machine they are empty, later mostly good.
 install() {
     echo "setup: installing$1"
-    apt_get install $1 && return
+    apt_get install $(packages_of "$1") && return
     echo "setup: refreshing the package lists"
     apt_get update
-    apt_get install $1
+    apt_get install $(packages_of "$1")
+}
+
+# Some systems keep clang's libFuzzer in a package of its own.
+packages_of() {
+    echo "$1"
+    case " $1 " in
+    *" clang "*) apt-cache show libclang-rt-dev 2>/dev/null | grep -qx 'Package: libclang-rt-dev' && echo libclang-rt-dev ;;
+    esac
 }
 
 # Never asks, waits for another apt-get to finish; what it says is shown only when it fails.

@@ -87,6 +87,9 @@ static dfx_cpu_scratch_need scratch_of(const dfx_op_call *call) {
     case DFX_OP_ACT_MUL:
         need = dfx_cpu_act_mul_scratch(call);
         break;
+    case DFX_OP_REL_DIFF:
+        need = dfx_cpu_rel_diff_scratch(call);
+        break;
     default: /* the others work in their operands */
         break;
     }
@@ -200,6 +203,8 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
         return dfx_cpu_add(cpu, call);
     case DFX_OP_AXPY:
         return dfx_cpu_axpy(cpu, call);
+    case DFX_OP_REL_DIFF:
+        return dfx_cpu_rel_diff(cpu, call);
     case DFX_OP_SINUSOID:
         return dfx_cpu_sinusoid(cpu, call);
     case DFX_OP_CONV2D:

@@ -119,6 +119,10 @@ void dfx_cpu_norm_pixel(float *y, const float *x, const float *mean, const float
 
 dfx_status dfx_cpu_qknorm_rope(dfx_cpu *cpu, const dfx_op_call *call);
 
+/* cpu_rel_diff.c */
+dfx_cpu_scratch_need dfx_cpu_rel_diff_scratch(const dfx_op_call *call);
+dfx_status dfx_cpu_rel_diff(dfx_cpu *cpu, const dfx_op_call *call);
+
 /* cpu_pointwise.c, cpu_rel_bias.c, cpu_layout.c */
 dfx_status dfx_cpu_act_op(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_cpu_scratch_need dfx_cpu_act_mul_scratch(const dfx_op_call *call);

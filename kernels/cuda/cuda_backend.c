@@ -138,6 +138,8 @@ static size_t workspace_of(const dfx_cuda *cuda, const dfx_op_call *call) {
     case DFX_OP_GROUPNORM:
     case DFX_OP_GROUPNORM_STATS:
         return dfx_cuda_groupnorm_workspace(cuda, call);
+    case DFX_OP_REL_DIFF:
+        return dfx_cuda_rel_diff_workspace(cuda, call);
     default: /* the others work in their operands */
         return 0;
     }
@@ -244,6 +246,8 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
         return dfx_cuda_add(cuda, call);
     case DFX_OP_AXPY:
         return dfx_cuda_axpy(cuda, call);
+    case DFX_OP_REL_DIFF:
+        return dfx_cuda_rel_diff(cuda, call);
     case DFX_OP_SINUSOID:
         return dfx_cuda_sinusoid(cuda, call);
     case DFX_OP_CONV2D:

@@ -85,6 +85,10 @@ dfx_status dfx_cuda_act_mul_codes(dfx_cuda *cuda, const dfx_op_call *call);
 bool dfx_cuda_attention_sm90_fits(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call);
 
+/* cuda_rel_diff.cu */
+size_t dfx_cuda_rel_diff_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_rel_diff(dfx_cuda *cuda, const dfx_op_call *call);
+
 /* cuda_norm.cu, cuda_rope.cu, cuda_pointwise.cu, cuda_layout.cu */
 size_t dfx_cuda_groupnorm_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_layernorm(dfx_cuda *cuda, const dfx_op_call *call);

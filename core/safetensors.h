@@ -62,6 +62,7 @@ uint64_t dfx_tensors_bytes(const dfx_tensors *set); /* sum over all tensors */
 size_t dfx_tensors_n_files(const dfx_tensors *set);
 const char *dfx_tensors_file_path(const dfx_tensors *set, uint32_t file_idx);
 const char *dfx_tensors_file_format(const dfx_tensors *set, uint32_t file_idx); /* e.g. "GGUF" */
+bool dfx_tensors_is_gguf(const dfx_tensors *set);                               /* the first file */
 
 /* Metadata of the first file: __metadata__ of safetensors, keys of GGUF. A string, or NULL when it is absent or none. */
 const char *dfx_tensors_metadata(const dfx_tensors *set, const char *key);

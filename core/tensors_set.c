@@ -50,9 +50,8 @@ dfx_status dfx_tensors_add_file(dfx_tensors *set, const char *path, const dfx_si
     set->n_files++; /* from here dfx_tensors_close() undoes everything */
     size_t n_head = file->file.bytes < sizeof(head) ? (size_t)file->file.bytes : sizeof(head);
     DFX_TRY(dfx_file_read(&file->file, sink, 0, head, n_head));
-    bool is_gguf = dfx_gguf_is(head, n_head);
-    file->format = is_gguf ? "GGUF" : "safetensors";
-    return is_gguf ? dfx_gguf_read(set, file, sink) : dfx_safetensors_read(set, file, sink);
+    file->is_gguf = dfx_gguf_is(head, n_head);
+    return file->is_gguf ? dfx_gguf_read(set, file, sink) : dfx_safetensors_read(set, file, sink);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -161,7 +160,12 @@ const char *dfx_tensors_file_path(const dfx_tensors *set, uint32_t file_idx) {
 }
 
 const char *dfx_tensors_file_format(const dfx_tensors *set, uint32_t file_idx) {
-    return owner(set)->files[file_idx].format;
+    return owner(set)->files[file_idx].is_gguf ? "GGUF" : "safetensors";
+}
+
+bool dfx_tensors_is_gguf(const dfx_tensors *set) {
+    const dfx_tensors_file *first = owner(set)->files;
+    return first && first->is_gguf;
 }
 
 size_t dfx_tensors_n_metadata(const dfx_tensors *set) {

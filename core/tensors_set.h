@@ -13,7 +13,7 @@ typedef struct dfx_tensors_meta {
 
 typedef struct dfx_tensors_file {
     dfx_file file;
-    const char *format;     /* a literal */
+    bool is_gguf;           /* else safetensors */
     char *header;           /* owned; of safetensors: names and metadata point into it */
     dfx_arena text;         /* of GGUF: the same */
     dfx_tensors_meta *meta; /* owned; sorted by key */

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { PIECE_VALUES = 1 << 17 };
+enum { PIECE_VALUES = 1 << 17 }; /* whole blocks of every number type */
 
 bool dfx_lora_matrix_of(const dfx_tensor *tensor, dfx_lora_matrix *out) {
     static const dfx_dtype floats[] = {DFX_DTYPE_F32,     DFX_DTYPE_BF16,    DFX_DTYPE_F16,
@@ -32,7 +32,7 @@ typedef struct piece_reader {
 static dfx_status reader_begin(piece_reader *r, const dfx_tensors *set, const dfx_tensor *tensor,
                                size_t n_max, const dfx_sink *sink) {
     *r = (piece_reader){.set = set, .tensor = tensor, .sink = sink, .n_max = n_max};
-    DFX_TRY(dfx_alloc_array(sink, n_max, dfx_dtype_bytes(tensor->dtype), "lora", &r->stored));
+    DFX_TRY(dfx_alloc(sink, dfx_dtype_size(tensor->dtype, n_max), "lora", &r->stored));
     return dfx_new_array(sink, n_max, "lora", &r->values);
 }
 
@@ -43,9 +43,10 @@ static void reader_end(piece_reader *r) {
 
 /* Values [first, first + n) into dst; n <= n_max. */
 static dfx_status reader_read(const piece_reader *r, uint64_t first, size_t n, float *dst) {
-    size_t width = dfx_dtype_bytes(r->tensor->dtype);
-    DFX_TRY(dfx_tensors_read_part(r->set, r->tensor, first * width, n * width, r->sink, r->stored));
-    dfx_to_f32(r->tensor->dtype, r->stored, dst, n);
+    dfx_dtype dtype = r->tensor->dtype;
+    DFX_TRY(dfx_tensors_read_part(r->set, r->tensor, dfx_dtype_size(dtype, first),
+                                  dfx_dtype_size(dtype, n), r->sink, r->stored));
+    dfx_to_f32(dtype, r->stored, dst, n);
     return DFX_OK;
 }
 
@@ -119,8 +120,8 @@ dfx_status dfx_lora_is_zero(const dfx_tensors *set, const dfx_tensor *tensor, co
     *out = true;
     if (tensor->n_elements == 0)
         return DFX_OK;
-    if (!dfx_dtype_is_numeric(tensor->dtype))
-        return dfx_fail(sink, DFX_E_FORMAT, "%s: %.200s: wanted numbers, found %s",
+    if (!dfx_dtype_is_numeric(tensor->dtype) || dfx_dtype_bytes(tensor->dtype) == 0)
+        return dfx_fail(sink, DFX_E_FORMAT, "%s: %.200s: wanted plain numbers, found %s",
                         dfx_tensors_file_path(set, tensor->file_idx), tensor->name,
                         dfx_dtype_name(tensor->dtype));
     dfx_lora_matrix row = {tensor, 1, (int64_t)tensor->n_elements};

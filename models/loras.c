@@ -9,7 +9,7 @@
 #include "models/lora_block.h"
 #include "models/model.h"
 
-/* Programs whose linear layers have places, and whose layers they are. */
+/* Programs whose linear layers have places, and whose layers they are. Some are empty (models/picture.h). */
 static const struct {
     dfx_program_id program;
     dfx_component component;
@@ -220,10 +220,13 @@ static size_t image_off(const dfx_session *ses, size_t place_idx) {
 static dfx_status fill_image(dfx_model *m, const dfx_lora_weight *loras, size_t n,
                              unsigned char *image) {
     const dfx_session *ses = &m->session;
-    for (size_t i = 0; i < DFX_COUNT(PLACES); i++)
-        DFX_TRY(dfx_lora_block_fill(&ses->programs[PLACES[i].program], PLACES[i].component, loras,
-                                    n, m->backend->act_dtype, m->loras.pool, &m->sink,
-                                    image + image_off(ses, i)));
+    for (size_t i = 0; i < DFX_COUNT(PLACES); i++) {
+        const dfx_program *program = &ses->programs[PLACES[i].program];
+        if (program->adapter_bytes)
+            DFX_TRY(dfx_lora_block_fill(program, PLACES[i].component, loras, n,
+                                        m->backend->act_dtype, m->loras.pool, &m->sink,
+                                        image + image_off(ses, i)));
+    }
     return DFX_OK;
 }
 

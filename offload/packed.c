@@ -38,11 +38,16 @@ struct dfx_packed {
 
 static dfx_status open_packed(dfx_packed *packed, const dfx_sink *sink);
 
+/* A GGUF file with our keys is none: kernels do not know its types. */
+static bool is_packed(const dfx_tensors *file) {
+    return !dfx_tensors_is_gguf(file) && dfx_tensors_metadata(file, DFX_PACKED_KEY_VERSION);
+}
+
 bool dfx_packed_is(const char *path) {
     dfx_tensors *set;
     if (dfx_tensors_open_file(path, NULL, &set) != DFX_OK)
         return false;
-    bool is = dfx_tensors_metadata(set, DFX_PACKED_KEY_VERSION) != NULL;
+    bool is = is_packed(set);
     dfx_tensors_close(set);
     return is;
 }
@@ -421,6 +426,10 @@ static dfx_status open_packed(dfx_packed *packed, const dfx_sink *sink) {
     char ours[16], label[DFX_PATH_BYTES];
     json_t *root;
     snprintf(ours, sizeof(ours), "%d", DFX_PACKED_VERSION);
+    if (dfx_tensors_is_gguf(packed->file))
+        return dfx_fail(sink, DFX_E_FORMAT,
+                        "%s: a GGUF file, not a packed model; dfx-edge pack makes one of a folder",
+                        path);
     DFX_TRY(metadata(packed, DFX_PACKED_KEY_VERSION, sink, &version));
     if (strcmp(version, ours) != 0)
         return dfx_fail(sink, DFX_E_FORMAT,

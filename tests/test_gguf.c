@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/gguf.h"
+#include "offload/packed.h"
 #include "tests/stfile.h"
 
 enum { F32 = 0, Q8_0 = 8, Q4_K = 12 }; /* type ids */
@@ -516,6 +517,26 @@ static void safetensors_named_gguf_is_opened(void **state) {
     dfx_tensors_close(set);
 }
 
+/* ---- what it is not ---- */
+
+static void gguf_with_the_keys_of_a_packed_model_is_none(void **state) {
+    tmpdir *dir = *state;
+    char path[TMPDIR_PATH];
+    dfx_packed *packed = NULL;
+    ggfile f = {0};
+    ggfile_head(&f, 3, 1, 1);
+    ggfile_key(&f, "dfx.version", V_STRING);
+    ggfile_text(&f, "1");
+    ggfile_tensor(&f, "transformer.w", Q8_0, 0, 1, DIMS(32));
+    ggfile_data(&f, 32, 34);
+    tmpdir_write(dir, ggfile_name, f.bytes, f.n);
+    ggfile_free(&f);
+    tmpdir_join(dir, ggfile_name, path);
+    assert_false(dfx_packed_is(path));
+    assert_int_equal(dfx_packed_open(path, &dir->log.sink, &packed), DFX_E_FORMAT);
+    said_error(&dir->log, "a GGUF file, not a packed model");
+}
+
 /* ---- faults ---- */
 
 static void gguf_survives_every_failing_allocation(void **state) {
@@ -568,6 +589,7 @@ int main(void) {
         TEST(gguf_padding_after_the_last_tensor_may_be_there),
         TEST(gguf_named_safetensors_is_opened),
         TEST(safetensors_named_gguf_is_opened),
+        TEST(gguf_with_the_keys_of_a_packed_model_is_none),
         TEST(gguf_survives_every_failing_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

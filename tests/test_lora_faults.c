@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "models/architecture.h"
+#include "tests/ggfile.h"
 
 static const float A[] = {1, 2, 3, 4};
 static const float B[] = {1, 0, 0, 1, 2, 0, 0, 2, 1, 1, 1, -1};
@@ -334,6 +335,33 @@ static void lora_missing_and_damaged_files_are_told(void **state) {
     assert_null(lora);
 }
 
+/* A GGUF file opens as tensors do; block types are no factors, and no bytes of theirs are taken for something else. */
+static void lora_of_block_types_is_refused(void **state) {
+    enum { F32 = 0, Q8_0 = 8 };
+    tmpdir *dir = *state;
+    dfx_configs configs = lora_configs();
+    static const char *const names[] = {"proj_out.diff", "proj_out.lora_B.weight",
+                                        "proj_out.dora_scale"};
+    static const char *const words[] = {"proj_out.diff: wanted plain numbers, found Q8_0",
+                                        "proj_out.lora_B.weight: wanted a matrix of floats",
+                                        "proj_out.dora_scale: wanted a DoRA magnitude"};
+    for (size_t i = 0; i < DFX_COUNT(names); i++) {
+        dfx_tensors *set;
+        ggfile f = {0};
+        char from[TMPDIR_PATH], to[TMPDIR_PATH];
+        ggfile_head(&f, 3, 3, 0);
+        ggfile_tensor(&f, "proj_out.lora_A.weight", F32, 0, 2, (uint64_t[]){2, 1});
+        ggfile_tensor(&f, i == 1 ? "x" : "proj_out.lora_B.weight", F32, 32, 2, (uint64_t[]){1, 4});
+        ggfile_tensor(&f, names[i], Q8_0, 64, 1, (uint64_t[]){32});
+        ggfile_data(&f, 32, 98);
+        assert_int_equal(ggfile_open(dir, &f, &set), DFX_OK);
+        dfx_tensors_close(set);
+        assert_int_equal(
+            rename(tmpdir_join(dir, ggfile_name, from), tmpdir_join(dir, lora_name, to)), 0);
+        lora_rejects(dir, &configs, words[i]);
+    }
+}
+
 /* Every allocation fails once; nothing leaks, and the sink hears of it. */
 static void lora_survives_every_failing_allocation(void **state) {
     tmpdir *dir = *state;
@@ -446,6 +474,7 @@ int main(void) {
         TEST(lora_kinds_that_are_not_applied_are_refused),
         TEST(lora_reshape_to_the_same_shape_is_nothing),
         TEST(lora_missing_and_damaged_files_are_told),
+        TEST(lora_of_block_types_is_refused),
         TEST(lora_survives_every_failing_allocation),
         TEST(lora_damaged_bytes_are_refused_or_read),
     };

@@ -275,6 +275,36 @@ static void flux_budget_below_the_decoder_names_the_least(void **state) {
     plan_free(&f);
 }
 
+/* As offload/MEMORY.md works it; and at the least budget the plan plays. */
+static void flux_reuse_takes_what_is_worked_by_hand(void **state) {
+    enum { LEAST = 1898540288, STATE = 195028992, ACTIVATIONS = 240666624 };
+    static const uint64_t budgets[] = {8ull << 30, LEAST};
+    flux_plan f;
+    for (size_t i = 0; i < DFX_COUNT(budgets); i++) {
+        dfx_shape shape = usual_shape(false);
+        shape.reuses = true;
+        plan_shape(&f, "rtx4090", DFX_Q_INT8, budgets[i], shape);
+        assert_int_equal(f.status, DFX_OK);
+        const dfx_plan *plan = &f.picture.plan;
+        uint64_t kept = 0;
+        for (uint32_t p = 0; p < plan->n_pages; p++) {
+            kept += f.picture.trace.pages[p].keep ? f.picture.trace.pages[p].bytes : 0;
+            assert_true(plan->permanent[p] || !f.picture.trace.pages[p].keep);
+        }
+        assert_int_equal(kept, 227618048 - 128); /* proj_out without its border */
+        assert_int_equal(f.picture.problem.state_bytes, STATE);
+        assert_int_equal(f.picture.problem.stages[STAGE_DENOISE].activation_bytes, ACTIVATIONS);
+        assert_int_equal(plan->least_budget_bytes, LEAST);
+        assert_true(plan->peak_bytes <= budgets[i]);
+        if (i == 0)
+            assert_int_equal(plan->n_resident, 110);
+        plan_replay replay;
+        plan_replay_watch(plan, &f.picture.problem, true, &replay);
+        plan_replay_free(&replay);
+        plan_free(&f);
+    }
+}
+
 static void flux_other_formats_weigh_what_they_should(void **state) {
     uint64_t bytes[2];
     static const dfx_qformat formats[2] = {DFX_Q_STORED, DFX_Q_FP8};
@@ -299,6 +329,7 @@ int main(void) {
         cmocka_unit_test(flux_with_an_init_picture_has_one_stage_more),
         cmocka_unit_test(flux_plans_are_those_in_the_tree),
         cmocka_unit_test(flux_budget_below_the_decoder_names_the_least),
+        cmocka_unit_test(flux_reuse_takes_what_is_worked_by_hand),
         cmocka_unit_test(flux_other_formats_weigh_what_they_should),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 
 #include "models/model.h"
 #include "tests/draw_rig.h"
+#include "tests/lora_file.h"
 
 enum { N = 5, N_STEPS = 8, FIRST_SEED = 31 };
 
@@ -331,6 +332,56 @@ static void reuse_books_the_time_of_every_step(void **state) {
     r->model->backend->vt = usual;
 }
 
+/* ---- LoRAs */
+
+static double sum_of_block(const dfx_session *ses, dfx_program_id id) {
+    const float *values = ses->state.adapters[id];
+    double sum = 0;
+    for (size_t i = 0; i < ses->programs[id].adapter_bytes / sizeof(float); i++)
+        sum += fabs((double)values[i]);
+    return sum;
+}
+
+/* A LoRA of the first block and others, and one of the final layer, which both endings of a step have. */
+static void reuse_beside_loras_keeps_them_in_every_part(void **state) {
+    static const float down[256] = {0.5f, -0.25f}, up[64] = {0.125f};
+    draw_rig *r = *state;
+    static lora_file file; /* too large for a stack */
+    char path[TMPDIR_PATH];
+    lora_file_begin(&file);
+    lora_file_pair(&file, "transformer.proj_out", 1, 256, down, 64, up);
+    lora_file_write(&file, r->dir, "last.safetensors");
+    const dfx_lora_use use[] = {{"tests/golden/lora/peft.safetensors", 1},
+                                {tmpdir_join(r->dir, "last.safetensors", path), 1}};
+    r->lora_max_rank = 4;
+    r->lora_max = 2;
+    draw_open(r, DRAW_SCENES, 0);
+    dfx_request request = usual_request(r, 0, 0);
+    dfx_image plain = draw(r, &request);
+    request.loras = use;
+    request.n_loras = 2;
+    dfx_image full = draw(r, &request);
+    draw_differ(&plain, &full);
+    request.reuse = NEVER;
+    dfx_image parts = draw(r, &request);
+    draw_same(&full, &parts);
+    request.loras = &use[1];
+    request.n_loras = 1;
+    request.reuse = ALWAYS;
+    dfx_image reused = draw(r, &request);
+    assert_int_equal(reused.n_reused, 5);
+    const dfx_session *ses = &r->model->session;
+    assert_true(sum_of_block(ses, DFX_PROGRAM_STEP) == 0);
+    assert_true(sum_of_block(ses, DFX_PROGRAM_REST) > 0);
+    assert_true(sum_of_block(ses, DFX_PROGRAM_REST) == sum_of_block(ses, DFX_PROGRAM_REUSED));
+    request.n_loras = 0;
+    dfx_image without = draw(r, &request);
+    draw_differ(&without, &reused);
+    dfx_image *all[] = {&plain, &full, &parts, &reused, &without};
+    for (size_t i = 0; i < DFX_COUNT(all); i++)
+        dfx_image_free(all[i]);
+}
+
 /* Cancels when a step is reported. */
 typedef struct stopper {
     int step;
@@ -417,6 +468,7 @@ int main(void) {
         WITH_DRAW_RIG(reuse_plans_pages_that_stay_and_buffers),
         WITH_DRAW_RIG(reuse_at_any_budget_and_offload_gives_same_bytes),
         WITH_DRAW_RIG(reuse_in_lanes_gives_pictures_made_alone),
+        WITH_DRAW_RIG(reuse_beside_loras_keeps_them_in_every_part),
         WITH_DRAW_RIG(reuse_books_the_time_of_every_step),
         WITH_DRAW_RIG(reuse_cancelled_at_any_step_leaves_session_usable),
         WITH_DRAW_RIG(reuse_that_is_no_threshold_is_refused),

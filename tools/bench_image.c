@@ -8,6 +8,7 @@
 #include "core/checksum.h"
 #include "models/model.h"
 #include "tools/bench_timer.h"
+#include "tools/psnr.h"
 
 typedef struct job {
     const dfx_bench_image_question *question;
@@ -49,6 +50,7 @@ static dfx_request request_of(job *j, const dfx_model *model, uint32_t run) {
     r.height = q->height ? q->height : r.height;
     r.steps = q->steps ? q->steps : r.steps;
     r.text_length = q->text_length ? q->text_length : r.text_length;
+    r.reuse = (float)q->reuse;
     r.progress = on_progress;
     r.cancelled = on_cancelled;
     r.user = j;
@@ -78,6 +80,7 @@ static void keep(job *j, const dfx_model *m, const dfx_image *image, uint32_t ru
         row->fits = true;
         row->cold_seconds = image->seconds;
         row->picture = dfx_xxh3(image->rgb, bytes);
+        row->n_reused = image->n_reused;
         row->planned_step_seconds = m->session.plan.step_seconds;
         row->planned_seconds = m->session.plan.image_seconds;
         row->floor_seconds = computing_seconds(m);
@@ -95,17 +98,31 @@ static void keep(job *j, const dfx_model *m, const dfx_image *image, uint32_t ru
     row->peak_device_bytes = image->peak_device_bytes;
 }
 
+/* The picture of the last run again, with all steps whole. */
+static dfx_status draw_whole(job *j, dfx_model *model, const dfx_image *reused, double *psnr) {
+    dfx_request request = request_of(j, model, j->question->n_runs);
+    dfx_image whole;
+    request.reuse = 0;
+    DFX_TRY(dfx_generate(model, &request, &whole));
+    *psnr = dfx_psnr(reused->rgb, whole.rgb, whole.width, whole.height);
+    dfx_image_free(&whole);
+    return DFX_OK;
+}
+
 static dfx_status draw_all(job *j, dfx_model *model, dfx_bench_image_row *row) {
-    for (uint32_t run = 0; run <= j->question->n_runs; run++) {
+    dfx_status status = DFX_OK;
+    for (uint32_t run = 0; run <= j->question->n_runs && status == DFX_OK; run++) {
         dfx_request request = request_of(j, model, run);
         dfx_image image;
         DFX_TRY(dfx_generate(model, &request, &image));
         keep(j, model, &image, run, row);
         dfx_console_say(j->console, DFX_INFO, "  %s picture: %.3f s", run ? "warm" : "cold",
                         image.seconds);
+        if (run == j->question->n_runs && j->question->reuse > 0)
+            status = draw_whole(j, model, &image, &row->psnr);
         dfx_image_free(&image);
     }
-    return DFX_OK;
+    return status;
 }
 
 static void describe(job *j, const dfx_model *model) {
@@ -142,7 +159,7 @@ dfx_status dfx_bench_image_run(const dfx_bench_image_question *question, dfx_con
                                dfx_bench_image *out) {
     job j = {.question = question, .console = console, .out = out};
     int n_fit = 0;
-    *out = (dfx_bench_image){0};
+    *out = (dfx_bench_image){.reuse = question->reuse};
     snprintf(j.other_prompt, sizeof(j.other_prompt), "%s ", question->prompt);
     for (int i = 0; i < question->n_budgets; i++) {
         dfx_bench_image_row *row = &out->rows[out->n_rows++];

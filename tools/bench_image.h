@@ -13,6 +13,7 @@ typedef struct dfx_bench_image_question {
     dfx_open_options open; /* its budget, callbacks and sink are set here */
     const char *prompt;
     int width, height, steps, text_length; /* 0: the model's own */
+    double reuse;                          /* of the request; 0: all steps are whole */
     uint32_t n_runs;                       /* warm pictures; one that is not counted goes before */
     uint64_t budgets[DFX_BENCH_BUDGETS_MAX]; /* bytes; 0: what the device has */
     int n_budgets;
@@ -30,12 +31,15 @@ typedef struct dfx_bench_image_row {
     double wait_seconds;  /* of the last picture, as what follows */
     uint64_t peak_device_bytes, read_bytes, copied_bytes;
     uint64_t picture; /* a hash of the first picture's pixels */
+    int n_reused;     /* steps of it */
+    double psnr;      /* against the picture of whole steps, in dB; with reuse alone */
 } dfx_bench_image_row;
 
 typedef struct dfx_bench_image {
     dfx_device_facts facts;
     char model[128], quant[16], profile[64];
     int width, height, steps, text_length;
+    double reuse;
     dfx_bench_image_row rows[DFX_BENCH_BUDGETS_MAX];
     int n_rows;
 } dfx_bench_image;

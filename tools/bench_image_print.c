@@ -1,10 +1,12 @@
 #include "tools/bench_image_print.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tools/bench_print.h"
+#include "tools/psnr.h"
 #include "tools/report.h"
 
 static bool same_pictures(const dfx_bench_image *b) {
@@ -34,6 +36,16 @@ static void print_row(const dfx_bench_image_row *r) {
            dfx_report_bytes(r->read_bytes, read), dfx_report_bytes(r->copied_bytes, copied));
 }
 
+static void print_reuse(const dfx_bench_image *b) {
+    char psnr[DFX_PSNR_TEXT_BYTES];
+    for (int i = 0; i < b->n_rows; i++)
+        if (b->rows[i].fits) { /* the same at every budget */
+            printf("\nreuse %g: %d of %d steps reused; against whole steps: %s\n", b->reuse,
+                   b->rows[i].n_reused, b->steps, dfx_psnr_text(b->rows[i].psnr, psnr));
+            return;
+        }
+}
+
 void dfx_bench_image_table(const dfx_bench_image *b) {
     dfx_bench_print_device(&b->facts);
     printf("%s, %s, %dx%d, %d step%s, %d text tokens; profile %s\n\n", b->model, b->quant, b->width,
@@ -43,6 +55,8 @@ void dfx_bench_image_table(const dfx_bench_image *b) {
          "    wait       read     copied");
     for (int i = 0; i < b->n_rows; i++)
         print_row(&b->rows[i]);
+    if (b->reuse > 0)
+        print_reuse(b);
     printf("\n%s\n", same_pictures(b) ? "the picture is the same at every budget"
                                       : "THE PICTURE IS NOT THE SAME AT EVERY BUDGET");
 }
@@ -65,13 +79,27 @@ static json_t *row_json(const dfx_bench_image_row *r) {
         (json_int_t)r->read_bytes, "copied_bytes", (json_int_t)r->copied_bytes, "picture", picture);
 }
 
+/* JSON knows no infinity: the same pixels are null. */
+static json_t *reuse_json(json_t *row, const dfx_bench_image_row *r) {
+    json_t *psnr = isinf(r->psnr) ? json_null() : json_real(r->psnr);
+    if (json_object_set_new(row, "reused_steps", json_integer(r->n_reused)) == 0 &&
+        json_object_set_new(row, "reuse_psnr_db", psnr) == 0)
+        return row;
+    json_decref(row);
+    return NULL;
+}
+
 json_t *dfx_bench_image_json(const dfx_bench_image *b) {
     json_t *rows = json_array();
-    for (int i = 0; rows && i < b->n_rows; i++)
-        if (json_array_append_new(rows, row_json(&b->rows[i])) != 0) {
+    for (int i = 0; rows && i < b->n_rows; i++) {
+        json_t *row = row_json(&b->rows[i]);
+        if (row && b->reuse > 0 && b->rows[i].fits)
+            row = reuse_json(row, &b->rows[i]);
+        if (json_array_append_new(rows, row) != 0) {
             json_decref(rows);
             return NULL;
         }
+    }
     return json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:o}", "device",
                      dfx_bench_device_json(&b->facts), "model", b->model, "quant", b->quant,
                      "profile", b->profile, "width", b->width, "height", b->height, "steps",

@@ -11,7 +11,7 @@
 #include "tools/find_model.h"
 #include "tools/output.h"
 
-enum { TEXT_LENGTH_MAX = 65536, PROMPT_MAX = 1000, JSON_BYTES_MAX = 16 << 20 };
+enum { TEXT_LENGTH_MAX = 65536, PROMPT_MAX = 1000, REUSE_MAX = 1000, JSON_BYTES_MAX = 16 << 20 };
 
 typedef struct image_settings {
     dfx_bench_image_question question;
@@ -63,6 +63,7 @@ static dfx_status read_settings(dfx_args *args, dfx_console *console, image_sett
                          &q->height) ||
         !dfx_args_int(args, DFX_BENCH_STEPS, 1, DFX_STEPS_MAX, &q->steps) ||
         !dfx_args_int(args, DFX_BENCH_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &q->text_length) ||
+        !dfx_args_real(args, DFX_BENCH_REUSE, 0, REUSE_MAX, &q->reuse) ||
         !dfx_args_bytes(args, DFX_BENCH_RAM_BUDGET, &q->open.ram_budget_bytes) ||
         !dfx_args_choice(args, DFX_BENCH_OFFLOAD, offloads, &offload))
         return dfx_bench_misused(args, console);

@@ -153,5 +153,24 @@ def make_t5():
     put("t5_tokenizer", "spiece", spiece)
 
 
-for make in (make_safetensors, make_gguf, make_shards, make_packed, make_configs, make_clip, make_t5):
+def make_lora():
+    def f32(rows, cols):
+        return "F32", [rows, cols], struct.pack("<%df" % (rows * cols), *((i % 5 - 2) for i in range(rows * cols)))
+
+    def pair(name, n, k, r, down=".lora_down.weight", up=".lora_up.weight"):
+        return {name + down: f32(r, k), name + up: f32(n, r)}
+
+    one = "F16", [], b"\0\x3c"
+    put("lora", "kohya", safetensors({**pair("lora_unet_double_blocks_0_img_attn_qkv", 6, 2, 3), "lora_unet_double_blocks_0_img_attn_qkv.alpha": one,
+                                      **pair("lora_te1_text_model_encoder_layers_0_mlp_fc1", 3, 2, 1)}, {"ss_network_args": '{"split_qkv": "True"}'}))
+    put("lora", "peft", safetensors({**pair("transformer.proj_out", 4, 2, 2, ".lora_A.weight", ".lora_B.weight"), "transformer.proj_out.lora_magnitude_vector": ("F32", [4], bytes(16))},
+                                    {"lora_adapter_metadata": '{"transformer.lora_alpha": 4, "transformer.use_rslora": true, "transformer.alpha_pattern": {"proj_out": 2}}'}))
+    put("lora", "xlabs", safetensors(pair("single_blocks.0.processor.qkv_lora", 6, 2, 1, ".down.weight", ".up.weight")))
+    loha = {"final_layer.adaLN_modulation.1.hada_" + k: f32(*s) for k, s in [("w1_a", (4, 1)), ("w1_b", (1, 2)), ("w2_a", (4, 2)), ("w2_b", (2, 2))]}
+    lokr = {"lycoris_single_blocks_0_linear1.lokr_" + k: f32(*s) for k, s in [("w1", (2, 1)), ("w2_a", (7, 3)), ("w2_b", (3, 2))]}
+    put("lora", "lycoris", safetensors({**loha, **lokr, "x_embedder.diff_b": ("BF16", [2], bytes(4)), "nowhere.alpha": one}))
+    put("lora", "gguf", b"GGUF" + gguf([], [("proj_out.diff", 8, (32,), bytes(34)), ("proj_out.lora_A.weight", 0, (2, 1), bytes(8))]))
+
+
+for make in (make_safetensors, make_gguf, make_shards, make_packed, make_lora, make_configs, make_clip, make_t5):
     make()

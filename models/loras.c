@@ -110,17 +110,30 @@ static int64_t rank_of_all(const dfx_lora *const *loras, size_t n, bool with_t5,
     return most;
 }
 
+/* The rank of the list that needs most; lists end with NULL, the last one without. */
+static int64_t rank_of_lists(const dfx_loras *l, const dfx_lora *const *loras, int n) {
+    const char *layer;
+    int64_t most = 0;
+    for (int first = 0, end = 0; first < n; first = ++end) {
+        while (end < n && loras[end])
+            end++;
+        int64_t rank = rank_of_all(loras + first, (size_t)(end - first), l->has_t5, &layer);
+        most = rank > most ? rank : most;
+    }
+    return most;
+}
+
 static dfx_status open_named(dfx_model *m, const dfx_open_options *o, int64_t *rank) {
     const dfx_lora **loras;
-    const char *layer;
     DFX_TRY(dfx_new_array(&m->sink, (size_t)o->n_loras, "loras", &loras));
     dfx_status status = DFX_OK;
     for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
-        status = find_file(m, o->loras[i], &loras[i]);
+        if (o->loras[i])
+            status = find_file(m, o->loras[i], &loras[i]);
     for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
-        m->loras.has_t5 |= dfx_lora_facts_of(loras[i])->n_parts_of[DFX_T5] > 0;
+        m->loras.has_t5 |= loras[i] && dfx_lora_facts_of(loras[i])->n_parts_of[DFX_T5] > 0;
     if (status == DFX_OK)
-        *rank = rank_of_all(loras, (size_t)o->n_loras, m->loras.has_t5, &layer);
+        *rank = rank_of_lists(&m->loras, loras, o->n_loras);
     dfx_free(loras);
     return status;
 }

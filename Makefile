@@ -16,7 +16,7 @@ endif
 # ---- Flags. The release runs on every processor of its architecture: no -march here, the source clones its hot loops.
 
 # OpenBLAS is not among the linked libraries: kernels/cpu/cpu_blas.c loads it when a backend opens.
-PKGS    := jansson libpng libutf8proc libxxhash liblz4 liburing
+PKGS    := jansson libpng libjpeg libutf8proc libxxhash liblz4 liburing
 CSTD    := -std=gnu11
 WARN    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla -Wno-unused-parameter
 OPT_release := -O3 -g -fno-math-errno -fno-trapping-math

@@ -63,7 +63,8 @@ typedef struct dfx_open_options {
     bool
         verify_always; /* check a page's checksum on every read, not only on its first; embedding tables at open */
     /* LoRAs that requests will name: so much room is made beside the layers that these fit all at once, and lora_max files of
-     * rank lora_max_rank. Zeros and no paths: requests name none. Paths are borrowed for the call. */
+     * rank lora_max_rank. Zeros and no paths: requests name none. A NULL between paths begins another list, so that each list fits,
+     * and not all of them at once; it counts in n_loras. Paths are borrowed for the call. */
     const char *const *loras;
     int n_loras, lora_max_rank, lora_max;
     /* A timeline of stages, ops, copies and reads: Chrome's trace JSON, which Perfetto shows. Written anew after each picture
@@ -99,11 +100,12 @@ void dfx_model_describe(const dfx_model *model, dfx_model_info *out);
 
 typedef enum dfx_stage {
     DFX_STAGE_TEXT,
+    DFX_STAGE_ENCODE, /* of an init picture */
     DFX_STAGE_DENOISE,
     DFX_STAGE_DECODE,
     DFX_N_STAGES
 } dfx_stage;
-const char *dfx_stage_name(dfx_stage stage); /* "text", "denoise", "decode" */
+const char *dfx_stage_name(dfx_stage stage); /* "text", "encode", "denoise", "decode" */
 
 typedef struct dfx_progress {
     dfx_stage stage;
@@ -120,6 +122,7 @@ enum {
     DFX_PIXELS_MAX = 1 << 24, /* 4096 x 4096 */
     DFX_STEPS_MAX = 1000,
     DFX_PROMPT_BYTES_MAX = 1 << 20,
+    DFX_INIT_PIXELS_MAX = 1 << 28,
 };
 
 typedef struct dfx_image dfx_image;
@@ -137,6 +140,14 @@ typedef struct dfx_request {
     int steps;         /* [1, DFX_STEPS_MAX] */
     float guidance;    /* >= 0, finite */
     int text_length; /* T5 tokens, [1, max_text_length]; padding is attended to, so it changes the picture */
+    /* Image to image: the picture to begin with, [init_height][init_width][3], borrowed for the call; its middle is scaled to the
+     * size. NULL: none, and nothing of this counts. */
+    const uint8_t *init_rgb;
+    int init_width, init_height;
+    double
+        strength; /* (0, 1]: this part of the steps is made; 1 keeps nothing but what the mask keeps */
+    /* Inpainting, [init_height][init_width]: 128 and up is painted anew, what is below stays. NULL: all is painted. */
+    const uint8_t *mask;
     /* Finite. Above 0: steps whose first block adds almost what it added in the last step that was whole do without the other
      * blocks: sum |r - r'| < reuse * sum |r'|. Never the first or the last step, nor more than three in a row. Another picture,
      * and faster. 0: all steps are whole. */
@@ -154,24 +165,42 @@ typedef struct dfx_request {
     void *user;
 } dfx_request;
 
-/* The model's defaults, an empty prompt, seed 0. */
+/* The model's defaults, an empty prompt, seed 0, no init picture, strength 0.6. */
 void dfx_request_init(const dfx_model *model, dfx_request *out);
 
-/* Everything that can be refused about a request is refused here, before anything is computed. dfx_generate calls it.
- * Errors: DFX_E_USAGE naming the field, wanted and found; DFX_E_NOFIT with the smallest budget that would do. */
+/* A width or height of 0 becomes that of the init picture: scaled down to as many pixels as the model's default size has where it
+ * has more, or by as much as the other side is; then the nearest multiple of 16. */
+void dfx_request_size_of_init(const dfx_model *model, dfx_request *request);
+
+/* A PNG or JPEG file as RGB [height][width][3], or grey [height][width]: alpha over white, 16 bits to 8, upright as EXIF says; not
+ * more than DFX_INIT_PIXELS_MAX pixels. *values from the library: dfx_buffer_free. Errors: DFX_E_IO, DFX_E_FORMAT, DFX_E_NOFIT. */
+dfx_status dfx_picture_read_rgb(const char *path, const dfx_sink *sink, uint8_t **values,
+                                int *width, int *height);
+dfx_status dfx_picture_read_grey(const char *path, const dfx_sink *sink, uint8_t **values,
+                                 int *width, int *height);
+
+/* Everything that can be refused about a request is refused here, before anything is computed; pixels are not looked at.
+ * dfx_generate calls it. Errors: DFX_E_USAGE naming the field, wanted and found; DFX_E_NOFIT with the smallest budget that would
+ * do. */
 dfx_status dfx_request_check(dfx_model *model, const dfx_request *request);
 
 /* The same for dfx_generate_batch, which calls it. */
 dfx_status dfx_request_check_batch(dfx_model *model, const dfx_request *request, int n_pictures);
+
+/* The same to ask about many requests beforehand: memory is planned, not taken, and what the last request has left stays. */
+dfx_status dfx_request_look(dfx_model *model, const dfx_request *request, int n_pictures);
 
 struct dfx_image {
     int width, height;
     uint8_t *rgb; /* [height][width][3], owned by the image */
     uint64_t seed;
     int steps, text_length;
-    float guidance; /* as used; 0 when the model has none */
-    float reuse;    /* as asked for */
-    int n_reused;   /* steps that did without most blocks */
+    float guidance;         /* as used; 0 when the model has none */
+    float reuse;            /* as asked for */
+    int n_reused;           /* steps that did without most blocks */
+    double strength;        /* 0: there was no init picture */
+    uint64_t init_checksum; /* of its values: XXH3 */
+    bool has_mask;
     /* Of what was done for several pictures together each has an equal share: the sums are those of the call. */
     double stage_seconds[DFX_N_STAGES]; /* 0 for what was not done again */
     double seconds;                     /* the whole call */

@@ -7,18 +7,29 @@ static dfx_shape shape_of(const dfx_request *request, int n_pictures) {
     return (dfx_shape){.width = request->width / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
                        .height = request->height / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE,
                        .n_text = request->text_length,
-                       .n_steps = request->steps,
-                       .reuses = request->reuse > 0,
-                       .n_pictures = n_pictures};
+                       .n_steps = request->steps - dfx_request_first_step(request),
+                       .n_pictures = n_pictures,
+                       .has_init = request->init_rgb != NULL,
+                       .reuses = request->reuse > 0};
 }
 
-dfx_status dfx_request_check_batch(dfx_model *m, const dfx_request *request, int n_pictures) {
+static dfx_status validate(dfx_model *m, const dfx_request *request, int n_pictures) {
     DFX_TRY(dfx_request_validate(m, request));
     if (n_pictures < 1)
         return dfx_fail(&m->sink, DFX_E_USAGE, "pictures: wanted at least 1, found %d", n_pictures);
-    DFX_TRY(dfx_loras_check(m, request));
+    return dfx_loras_check(m, request);
+}
+
+dfx_status dfx_request_check_batch(dfx_model *m, const dfx_request *request, int n_pictures) {
+    DFX_TRY(validate(m, request, n_pictures));
     dfx_shape shape = shape_of(request, n_pictures);
     return dfx_session_begin(m, &shape);
+}
+
+dfx_status dfx_request_look(dfx_model *m, const dfx_request *request, int n_pictures) {
+    DFX_TRY(validate(m, request, n_pictures));
+    dfx_shape shape = shape_of(request, n_pictures);
+    return dfx_session_look(m, &shape);
 }
 
 dfx_status dfx_request_check(dfx_model *m, const dfx_request *request) {
@@ -48,13 +59,17 @@ static void set_cancel(dfx_model *m, bool (*cancelled)(void *user), void *user) 
 }
 
 static dfx_image asked_for(const dfx_model *m, const dfx_request *request, int picture) {
+    const dfx_init *init = &m->session.init;
     return (dfx_image){.width = (int)m->session.shape.width,
                        .height = (int)m->session.shape.height,
                        .seed = request->seed + (uint64_t)picture,
                        .steps = request->steps,
                        .text_length = request->text_length,
                        .reuse = request->reuse,
-                       .guidance = m->parts.configs.flux.has_guidance ? request->guidance : 0};
+                       .guidance = m->parts.configs.flux.has_guidance ? request->guidance : 0,
+                       .strength = request->init_rgb ? request->strength : 0,
+                       .init_checksum = init->checksum,
+                       .has_mask = request->mask != NULL};
 }
 
 /* Pictures of the group that were not finished are nobody's. */
@@ -90,6 +105,7 @@ dfx_status dfx_generate_batch(dfx_model *m, const dfx_request *request, int n, d
         out[i] = (dfx_image){0};
     DFX_TRY(dfx_request_check_batch(m, request, n));
     warn_size(m, request, &m->session.shape);
+    DFX_TRY(dfx_init_begin(m, request));
     DFX_TRY(dfx_loras_apply(m, request));
     set_cancel(m, request->cancelled, request->user);
     dfx_status status = draw_groups(m, request, n, out, begin_ns);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/file.h"
+#include "core/pixels.h"
 #include "core/png.h"
 #include "models/unicode.h"
 
@@ -60,21 +61,26 @@ static char *loras_text(const dfx_request *r, const dfx_sink *sink) {
 /* The line that the common web UIs write and read: prompt, then "Steps: 4, Sampler: Euler, ..." */
 static dfx_status make_parameters(dfx_image *image, const char *prompt, const char *loras,
                                   const char *model, const dfx_sink *sink) {
-    char guidance[48] = "", reuse[64] = "";
+    char guidance[48] = "", reuse[64] = "", init[96] = "";
     if (image->guidance > 0)
         snprintf(guidance, sizeof(guidance), "Distilled CFG Scale: %g, ", (double)image->guidance);
     if (image->reuse > 0)
         snprintf(reuse, sizeof(reuse), "Reuse: %g, Reused steps: %d, ", (double)image->reuse,
                  image->n_reused);
-    const char *fmt = "%s\nSteps: %d, Sampler: Euler, CFG scale: 1, %sSeed: %" PRIu64
-                      ", Size: %dx%d, Model: %s, %sT5 tokens: %d, %sRNG: CPU, Version: dfx-edge %s";
+    if (image->strength > 0)
+        snprintf(init, sizeof(init), "Denoising strength: %g, Init image hash: %016" PRIx64 ", %s",
+                 image->strength, image->init_checksum, image->has_mask ? "Mask: yes, " : "");
+    const char *fmt =
+        "%s\nSteps: %d, Sampler: Euler, CFG scale: 1, %sSeed: %" PRIu64
+        ", Size: %dx%d, Model: %s, %s%sT5 tokens: %d, %sRNG: CPU, Version: dfx-edge %s";
     int len = snprintf(NULL, 0, fmt, prompt, image->steps, guidance, image->seed, image->width,
-                       image->height, model, loras, image->text_length, reuse, dfx_version());
+                       image->height, model, init, loras, image->text_length, reuse, dfx_version());
     if (len < 0)
         return dfx_fail(sink, DFX_E_INTERNAL, "the picture's parameters cannot be written as text");
     DFX_TRY(dfx_new_array(sink, (size_t)len + 1, "parameters", &image->parameters));
     snprintf(image->parameters, (size_t)len + 1, fmt, prompt, image->steps, guidance, image->seed,
-             image->width, image->height, model, loras, image->text_length, reuse, dfx_version());
+             image->width, image->height, model, init, loras, image->text_length, reuse,
+             dfx_version());
     return DFX_OK;
 }
 
@@ -85,6 +91,16 @@ static json_t *json_seed(uint64_t seed) {
         return json_integer((json_int_t)seed);
     snprintf(text, sizeof(text), "%" PRIu64, seed);
     return json_string(text);
+}
+
+/* Of an init picture; a picture without one has none of these. */
+static bool add_init(const dfx_image *image, json_t *root) {
+    char checksum[32];
+    snprintf(checksum, sizeof(checksum), "xxh3:%016" PRIx64, image->init_checksum);
+    return image->strength == 0 ||
+           (json_object_set_new(root, "strength", json_real(image->strength)) == 0 &&
+            json_object_set_new(root, "init", json_string(checksum)) == 0 &&
+            json_object_set_new(root, "mask", json_boolean(image->has_mask)) == 0);
 }
 
 static json_t *json_loras(const dfx_request *r) {
@@ -117,6 +133,7 @@ static dfx_status make_json(dfx_image *image, const dfx_request *request, const 
     if (good && image->reuse > 0)
         good = json_object_set_new(root, "reuse", json_real((double)image->reuse)) == 0 &&
                json_object_set_new(root, "reused_steps", json_integer(image->n_reused)) == 0;
+    good = good && add_init(image, root);
     char *text = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(loras);
     json_decref(root);
@@ -174,4 +191,26 @@ dfx_status dfx_image_save_png(const dfx_image *image, const char *path, const df
     }
     dfx_free(png);
     return status;
+}
+
+static dfx_status read_picture(const char *path, bool grey, const dfx_sink *sink, uint8_t **values,
+                               int *width, int *height) {
+    dfx_pixels pixels;
+    DFX_TRY(dfx_pixels_read(path, sink, &pixels));
+    if (grey)
+        dfx_pixels_to_grey(&pixels);
+    *values = pixels.values;
+    *width = (int)pixels.width;
+    *height = (int)pixels.height;
+    return DFX_OK;
+}
+
+dfx_status dfx_picture_read_rgb(const char *path, const dfx_sink *sink, uint8_t **values,
+                                int *width, int *height) {
+    return read_picture(path, false, sink, values, width, height);
+}
+
+dfx_status dfx_picture_read_grey(const char *path, const dfx_sink *sink, uint8_t **values,
+                                 int *width, int *height) {
+    return read_picture(path, true, sink, values, width, height);
 }

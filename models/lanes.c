@@ -38,13 +38,16 @@ static dfx_status plan_with(const dfx_lanes_question *q, int n_lanes, const dfx_
 static double all_seconds(const dfx_lanes_answer *a) {
     int n = a->shape.n_lanes;
     return (a->shape.n_pictures + n - 1) / n *
-           (a->plan.stage_seconds[DFX_PLAN_DENOISE] + a->plan.stage_seconds[DFX_PLAN_DECODE]);
+           (a->plan.stage_seconds[dfx_picture_stage(&a->shape, DFX_PROGRAM_STEP)] +
+            a->plan.stage_seconds[dfx_picture_stage(&a->shape, DFX_PROGRAM_DECODE)]);
 }
 
 /* The same if no page were ever waited for. `one`: of one lane. */
 static double computing_seconds(const dfx_lanes_answer *one) {
     double seconds = 0;
-    for (int s = DFX_PLAN_DENOISE; s <= DFX_PLAN_DECODE; s++) {
+    int first = dfx_picture_stage(&one->shape, DFX_PROGRAM_STEP),
+        last = dfx_picture_stage(&one->shape, DFX_PROGRAM_DECODE);
+    for (int s = first; s <= last; s++) {
         const dfx_plan_stage *stage = &one->trace.stages[s];
         for (uint32_t i = 0; i < stage->n_regions; i++)
             seconds += stage->n_repeats * stage->regions[i].seconds;

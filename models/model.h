@@ -30,6 +30,7 @@ struct dfx_model {
     char *trace_path;       /* owned */
     uint64_t n_traced;      /* spans that the file has */
     dfx_session session;
+    dfx_shape looked; /* that dfx_session_look has found room for, last */
 };
 
 /* What the components' programs are built from. */
@@ -42,5 +43,8 @@ void dfx_model_trace_close(dfx_model *model);
 
 /* The whole request against the model's limits. */
 dfx_status dfx_request_validate(const dfx_model *model, const dfx_request *request);
+
+/* Of its steps the first that is made: 0 without an init picture. */
+int dfx_request_first_step(const dfx_request *request);
 
 #endif

@@ -1,20 +1,21 @@
 #include "models/picture.h"
 
+/* Stages where there is an init picture; else those behind the encoder are one less. */
+enum { TEXT, COND, ENCODE, DENOISE, DECODE };
+
 static const struct {
     const char *stage;
-    int plan_stage;
+    int stage_idx;
 } PROGRAMS[DFX_N_PROGRAMS] = {
-    [DFX_PROGRAM_CLIP] = {"text", DFX_PLAN_TEXT},
-    [DFX_PROGRAM_T5] = {"text", DFX_PLAN_TEXT},
-    [DFX_PROGRAM_COND] = {"cond", DFX_PLAN_COND},
-    [DFX_PROGRAM_STEP] = {"denoise", DFX_PLAN_DENOISE},
-    [DFX_PROGRAM_REST] = {"denoise", DFX_PLAN_DENOISE},
-    [DFX_PROGRAM_DECODE] = {"decode", DFX_PLAN_DECODE},
-    [DFX_PROGRAM_REUSED] = {"denoise", DFX_PLAN_DENOISE},
+    [DFX_PROGRAM_CLIP] = {"text", TEXT},       [DFX_PROGRAM_T5] = {"text", TEXT},
+    [DFX_PROGRAM_COND] = {"cond", COND},       [DFX_PROGRAM_ENCODE] = {"encode", ENCODE},
+    [DFX_PROGRAM_STEP] = {"denoise", DENOISE}, [DFX_PROGRAM_REST] = {"denoise", DENOISE},
+    [DFX_PROGRAM_DECODE] = {"decode", DECODE}, [DFX_PROGRAM_REUSED] = {"denoise", DENOISE},
 };
 
-int dfx_picture_stage(dfx_program_id id) {
-    return PROGRAMS[id].plan_stage;
+int dfx_picture_stage(const dfx_shape *shape, dfx_program_id id) {
+    int stage = PROGRAMS[id].stage_idx;
+    return stage - (stage > ENCODE && !shape->has_init);
 }
 
 int64_t dfx_picture_latents(const dfx_configs *c, int64_t pixels) {
@@ -33,8 +34,9 @@ int dfx_picture_step_capacity(int n_steps) {
 bool dfx_picture_serves(const dfx_shape *session, const dfx_shape *request) {
     enum { SAME_BITS_ROWS = 64 };
     return session->width == request->width && session->height == request->height &&
+           session->has_init == request->has_init && session->reuses >= request->reuses &&
            session->n_text == request->n_text && session->n_pictures >= request->n_pictures &&
-           session->n_steps >= request->n_steps && session->reuses >= request->reuses &&
+           session->n_steps >= request->n_steps &&
            (session->n_steps <= SAME_BITS_ROWS ||
             session->n_steps == dfx_picture_step_capacity(request->n_steps));
 }
@@ -60,6 +62,9 @@ dfx_status dfx_picture_build(const dfx_configs *c, const dfx_build_env env[DFX_N
     DFX_TRY_OUT(status, dfx_t5_build(&c->t5, &env[DFX_T5], s->n_text, &p[DFX_PROGRAM_T5]));
     DFX_TRY_OUT(status, dfx_flux_build_cond(&c->flux, &env[DFX_TRANSFORMER], s->n_text, s->n_steps,
                                             &p[DFX_PROGRAM_COND]));
+    if (s->has_init)
+        DFX_TRY_OUT(status,
+                    dfx_vae_build_encoder(&c->vae, &env[DFX_VAE], h, w, &p[DFX_PROGRAM_ENCODE]));
     DFX_TRY_OUT(status, build_step(c, &env[DFX_TRANSFORMER], s, p));
     DFX_TRY_OUT(status,
                 dfx_vae_build_decoder(&c->vae, &env[DFX_VAE], h, w, &p[DFX_PROGRAM_DECODE]));
@@ -70,7 +75,7 @@ out:
 }
 
 static dfx_trace_program traced(const dfx_program *program, dfx_program_id id, const dfx_shape *s) {
-    bool denoises = PROGRAMS[id].plan_stage == DFX_PLAN_DENOISE;
+    bool denoises = PROGRAMS[id].stage_idx == DENOISE;
     return (dfx_trace_program){.program = program,
                                .stage = PROGRAMS[id].stage,
                                .n_repeats = denoises                   ? (uint32_t)s->n_steps
@@ -82,9 +87,11 @@ static dfx_trace_program traced(const dfx_program *program, dfx_program_id id, c
 dfx_status dfx_picture_trace(const dfx_program programs[DFX_N_PROGRAMS], const dfx_shape *shape,
                              const dfx_profile *profile, const dfx_sink *sink, dfx_trace *out) {
     dfx_trace_program list[DFX_N_PLANNED_PROGRAMS];
+    size_t n = 0;
     for (int i = 0; i < DFX_N_PLANNED_PROGRAMS; i++)
-        list[i] = traced(&programs[i], (dfx_program_id)i, shape);
-    return dfx_trace_make(list, DFX_N_PLANNED_PROGRAMS, profile, sink, out);
+        if (i != DFX_PROGRAM_ENCODE || shape->has_init)
+            list[n++] = traced(&programs[i], (dfx_program_id)i, shape);
+    return dfx_trace_make(list, n, profile, sink, out);
 }
 
 /* Gives out pieces of one block; with base NULL it only counts. */
@@ -123,6 +130,10 @@ size_t dfx_picture_state(const dfx_configs *f, const dfx_shape *s, dfx_dtype act
         out->v[lane] = carve(&c, I, f->flux.out_channels, act);
     }
     out->rgb = carve(&c, s->width * s->height, 3, act);
+    if (s->has_init) {
+        out->moments = carve(&c, 4 * I, 2 * f->vae.latent_channels, act);
+        out->init_x = carve(&c, I, f->flux.in_channels, act);
+    }
     for (int i = 0; i < DFX_N_PROGRAMS; i++)
         out->adapters[i] =
             programs[i].adapter_bytes ? carve(&c, 1, (int64_t)programs[i].adapter_bytes, 1) : NULL;

@@ -13,18 +13,18 @@ typedef enum dfx_program_id {
     DFX_PROGRAM_CLIP,
     DFX_PROGRAM_T5,
     DFX_PROGRAM_COND,
-    DFX_PROGRAM_STEP, /* with reuse DFX_FLUX_FIRST */
-    DFX_PROGRAM_REST, /* DFX_FLUX_REST, or empty */
+    DFX_PROGRAM_ENCODE, /* of a shape with an init picture alone; else an empty program */
+    DFX_PROGRAM_STEP,   /* with reuse DFX_FLUX_FIRST */
+    DFX_PROGRAM_REST,   /* DFX_FLUX_REST, or empty */
     DFX_PROGRAM_DECODE,
     DFX_N_PLANNED_PROGRAMS,
     DFX_PROGRAM_REUSED = DFX_N_PLANNED_PROGRAMS, /* DFX_FLUX_REUSED, or empty */
     DFX_N_PROGRAMS
 } dfx_program_id;
 
-/* Stages of the plan, in order: CLIP and T5; conditioning; the denoiser, once a step; the decoder. */
+/* Stages of the plan of a shape without an init picture, in order: CLIP and T5; conditioning; the denoiser, once a step; the
+ * decoder. An init picture's encoder is a stage before the denoiser, behind what another init picture leaves as it is. */
 enum { DFX_PLAN_TEXT, DFX_PLAN_COND, DFX_PLAN_DENOISE, DFX_PLAN_DECODE, DFX_N_PLAN_STAGES };
-
-int dfx_picture_stage(dfx_program_id id);
 
 /* Pictures that go through the denoiser side by side, at the most. */
 enum { DFX_LANES_MAX = 8 };
@@ -35,8 +35,12 @@ typedef struct dfx_shape {
     int n_steps;           /* of a request; of a session: at the most */
     int n_pictures;        /* of a request; of a session: its lanes are right for as many */
     int n_lanes;           /* of a session: models/lanes.h chooses them */
+    bool has_init;         /* it begins with a picture, which is encoded */
     bool reuses; /* of a request: blocks may be reused; of a session: it can, and need not */
 } dfx_shape;
+
+/* Of a shape's plan. ENCODE: with an init picture only. */
+int dfx_picture_stage(const dfx_shape *shape, dfx_program_id id);
 
 /* Steps that a session is built for when n_steps are asked for: so that requests of some more or fewer share it. A conditioning
  * of up to 64 rows has the same bits whatever their number is; beyond, sessions are shared by equals only. */
@@ -69,6 +73,8 @@ typedef struct dfx_state {
     float *cos, *sin;        /* [L, E/2] */
     void *x[DFX_LANES_MAX], *v[DFX_LANES_MAX]; /* [I, channels] of each lane */
     void *rgb;                                 /* [H*W, 3] */
+    void *moments;                             /* [h*w, 2 Z]: of an init picture, like init_x */
+    void *init_x;                              /* [I, channels] */
     void *adapters[DFX_N_PROGRAMS];            /* adapter blocks; NULL where there is none */
     /* With reuse, what the parts of a step hand on to each other: dfx_flux_part. Of each lane but `minus`. */
     void *h[DFX_LANES_MAX], *first[DFX_LANES_MAX], *last[DFX_LANES_MAX], *rest[DFX_LANES_MAX];

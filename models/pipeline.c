@@ -1,19 +1,18 @@
 /* A group of pictures: prompt -> tokens -> text encoders -> conditioning -> denoiser x N, a lane for each picture -> decoder, one
- * picture after the other -> 8-bit pixels.
+ * picture after the other -> 8-bit pixels. With an init picture its encoder comes before the denoiser: models/init.h.
  *
  * What an earlier group left in the session and is still true is not done again: the text encodings of the same prompt,
- * the modulation table of the same prompt and guidance. */
+ * the modulation table of the same prompt, guidance and steps, the latents of the same init picture. */
 #include "models/pipeline.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/rng.h"
 #include "models/embed.h"
 #include "models/image.h"
-#include "models/model.h"
 #include "models/reuse.h"
+#include "models/values.h"
 
 /* What has been done for the group so far; bytes since the session was opened. */
 typedef struct account {
@@ -27,6 +26,9 @@ typedef struct run {
     const dfx_request *request;
     dfx_group *group;
     float guidance; /* as used */
+    int first_step; /* of the request's; those before it are not made */
+    int n_steps;    /* that are made */
+    bool encodes;   /* an init picture */
     dfx_reuse reuse;
     int at, n_at;   /* pictures of the group that the stage works on */
     account booked; /* what pictures have their shares of */
@@ -71,40 +73,8 @@ static void stage_end(run *r, const char *name) {
 }
 
 const char *dfx_stage_name(dfx_stage stage) {
-    static const char *const names[DFX_N_STAGES] = {"text", "denoise", "decode"};
+    static const char *const names[DFX_N_STAGES] = {"text", "encode", "denoise", "decode"};
     return stage < DFX_N_STAGES ? names[stage] : "?";
-}
-
-/* Values to a device buffer of the activation type. */
-static dfx_status upload_act(run *r, void *dst, const float *values, size_t n) {
-    const dfx_backend *be = r->m->backend;
-    if (be->act_dtype == DFX_DTYPE_F32)
-        return be->vt->upload(r->m->backend, dst, values, n * sizeof(float));
-    void *narrow;
-    size_t bytes = n * dfx_dtype_bytes(be->act_dtype);
-    DFX_TRY(dfx_alloc(&r->m->sink, bytes, "upload", &narrow));
-    dfx_from_f32(be->act_dtype, values, narrow, n);
-    dfx_status status = be->vt->upload(r->m->backend, dst, narrow, bytes);
-    dfx_free(narrow);
-    return status;
-}
-
-static void widen_act(const run *r, float *dst, const void *src, size_t n) {
-    dfx_to_f32(r->m->backend->act_dtype, src, dst, n);
-}
-
-static dfx_status download_act(run *r, float *dst, const void *src, size_t n) {
-    const dfx_backend *be = r->m->backend;
-    if (be->act_dtype == DFX_DTYPE_F32)
-        return be->vt->download(r->m->backend, dst, src, n * sizeof(float));
-    void *narrow;
-    size_t bytes = n * dfx_dtype_bytes(be->act_dtype);
-    DFX_TRY(dfx_alloc(&r->m->sink, bytes, "download", &narrow));
-    dfx_status status = be->vt->download(r->m->backend, narrow, src, bytes);
-    if (status == DFX_OK)
-        widen_act(r, dst, narrow, n);
-    dfx_free(narrow);
-    return status;
 }
 
 /* Both tokenizers on the same prompt. The pooled vector is at the first end token. */
@@ -150,7 +120,7 @@ static dfx_status upload_embedded(run *r, const dfx_program *tables, bool with_p
     dfx_status status =
         dfx_embed_rows(tables, &tables->weights[0], position, ids, n, &r->m->sink, x);
     if (status == DFX_OK)
-        status = upload_act(r, dst, x, (size_t)(n * width));
+        status = dfx_values_upload(r->m, dst, x, (size_t)(n * width));
     dfx_free(x);
     return status;
 }
@@ -179,7 +149,11 @@ static bool text_is_there(const run *r) {
 
 static bool cond_is_there(const run *r) {
     return text_is_there(r) && r->ses->cond_valid && r->ses->cond_guidance == r->guidance &&
-           r->ses->cond_steps == r->request->steps;
+           r->ses->cond_steps == r->request->steps && r->ses->cond_first_step == r->first_step;
+}
+
+static bool init_is_there(const run *r) {
+    return !r->ses->shape.has_init || r->ses->init.is_encoded;
 }
 
 static dfx_status encode_text(run *r) {
@@ -212,7 +186,7 @@ static dfx_status condition(run *r) {
         return DFX_OK;
     ses->cond_valid = false; /* until the whole table is new */
     stage_begin(r, DFX_STAGE_TEXT, 3, 0, r->group->n);
-    DFX_TRY(dfx_session_upload_sigmas(r->m, r->request->steps));
+    DFX_TRY(dfx_session_upload_sigmas(r->m, r->request->steps, r->first_step));
     DFX_TRY(be->vt->upload(be, s->guidance, &guidance, sizeof(guidance)));
     size_t row_bytes = (size_t)r->m->parts.configs.clip.width * dfx_dtype_bytes(be->act_dtype);
     DFX_TRY(be->vt->copy_device(be, s->pooled,
@@ -227,6 +201,17 @@ static dfx_status condition(run *r) {
     ses->cond_valid = true;
     ses->cond_guidance = guidance;
     ses->cond_steps = r->request->steps;
+    ses->cond_first_step = r->first_step;
+    return DFX_OK;
+}
+
+static dfx_status encode_init(run *r) {
+    if (!r->encodes)
+        return DFX_OK;
+    stage_begin(r, DFX_STAGE_ENCODE, 1, 0, r->group->n);
+    DFX_TRY(dfx_init_encode(r->m));
+    report(r, 1, 1);
+    stage_end(r, "encode");
     return DFX_OK;
 }
 
@@ -240,7 +225,7 @@ static void pack_noise(const float *noise, int64_t channels, int64_t h, int64_t 
             }
 }
 
-/* Each lane begins with the noise of its own seed. `tokens`: room for one. */
+/* Each lane begins with the noise of its own seed, an init picture in it. `tokens`: room for one. */
 static dfx_status draw_noise(run *r, int lane, float *tokens) {
     const dfx_model *m = r->m;
     int64_t h = r->ses->shape.height / 8, w = r->ses->shape.width / 8,
@@ -253,14 +238,9 @@ static dfx_status draw_noise(run *r, int lane, float *tokens) {
     dfx_rng_normal(&rng, noise, n);
     pack_noise(noise, channels, h, w, tokens);
     dfx_free(noise);
-    return upload_act(r, r->ses->state.x[lane], tokens, n);
-}
-
-static bool all_finite(const float *x, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(x[i]))
-            return false;
-    return true;
+    if (r->ses->shape.has_init)
+        dfx_init_start(r->m, lane, r->ses->sigmas[0], tokens);
+    return dfx_values_upload(r->m, r->ses->state.x[lane], tokens, n);
 }
 
 /* What differs from step to step is copied to one place, so that all steps are one program with the same addresses. */
@@ -300,27 +280,34 @@ static void note_step(run *r, int step) {
     r->step_begin_ns = dfx_clock_ns();
 }
 
+/* What a step makes goes into the next one by the host. */
+static bool is_masked(const run *r) {
+    return r->ses->init.repaint != NULL;
+}
+
 /* The step has run: look at what it made. */
 static dfx_status end_step(run *r, int step, float *latents, size_t n) {
     DFX_TRY(wait_step(r, step));
     for (int lane = 0; lane < r->group->n; lane++) {
-        widen_act(r, latents, dfx_session_latents(r->m, step, lane), n);
-        if (!all_finite(latents, n))
+        dfx_values_widen(r->m, latents, dfx_session_latents(r->m, step, lane), n);
+        if (!dfx_values_are_finite(latents, n))
             return dfx_fail(&r->m->sink, DFX_E_NUMERIC,
                             "%s: the latents are not finite after step %d of %d; the weights are "
                             "damaged or not of this architecture",
-                            r->m->path, step + 1, r->request->steps);
+                            r->m->path, step + 1, r->n_steps);
+        if (is_masked(r))
+            DFX_TRY(dfx_init_blend(r->m, lane, r->ses->sigmas[step + 1], latents));
     }
     r->n_reused += r->ses->shape.reuses && r->reuse.all_reused[step % 2];
-    report(r, step + 1, r->request->steps);
+    report(r, step + 1, r->n_steps);
     note_step(r, step);
     return DFX_OK;
 }
 
-/* A step ahead: while the host looks at a step, the device has the next one. */
+/* A step ahead: while the host looks at a step, the device has the next one. Not so with a mask. */
 static dfx_status denoise(run *r) {
     dfx_model *m = r->m;
-    int n_steps = r->request->steps;
+    int n_steps = r->n_steps, ahead = is_masked(r) ? 0 : 1;
     size_t n = (size_t)(dfx_picture_tokens(&m->parts.configs, &r->ses->shape) *
                         m->parts.configs.flux.in_channels);
     float *latents;
@@ -332,10 +319,11 @@ static dfx_status denoise(run *r) {
     r->step_begin_ns = r->stage_begin_ns;
     for (int i = 0; i < n_steps; i++) {
         DFX_TRY_OUT(status, run_step(r, i));
-        if (i > 0)
-            DFX_TRY_OUT(status, end_step(r, i - 1, latents, n));
+        if (i >= ahead)
+            DFX_TRY_OUT(status, end_step(r, i - ahead, latents, n));
     }
-    DFX_TRY_OUT(status, end_step(r, n_steps - 1, latents, n));
+    if (ahead)
+        DFX_TRY_OUT(status, end_step(r, n_steps - 1, latents, n));
     for (int lane = 0; lane < r->group->n; lane++)
         r->group->images[lane].n_reused = r->reuse.n_reused[lane];
     stage_end(r, "denoise");
@@ -354,9 +342,9 @@ static dfx_status decode(run *r, int lane) {
     DFX_TRY(dfx_session_run(m, DFX_PROGRAM_DECODE, lane, (void *[]){s->x[lane], s->rgb}));
     DFX_TRY(dfx_new_array(&m->sink, n, "picture", &rgb));
     dfx_status status;
-    DFX_TRY_OUT(status, download_act(r, rgb, s->rgb, n));
+    DFX_TRY_OUT(status, dfx_values_download(m, rgb, s->rgb, n));
     DFX_TRY_OUT(status, dfx_session_wait(m, DFX_PROGRAM_DECODE, lane));
-    if (!all_finite(rgb, n)) {
+    if (!dfx_values_are_finite(rgb, n)) {
         status = dfx_fail(&m->sink, DFX_E_NUMERIC,
                           "%s: the decoder made values that are not finite", m->path);
         goto out;
@@ -421,20 +409,30 @@ static dfx_status hand_out(run *r, int lane) {
 static dfx_status make_latents(run *r) {
     DFX_TRY(encode_text(r));
     DFX_TRY(condition(r));
+    DFX_TRY(encode_init(r));
     DFX_TRY(denoise(r));
     book(r, 0, r->group->n);
     return DFX_OK;
 }
 
+/* From here on all is done, the encoder too where an earlier one is: visits that are left out are the first ones. */
+static dfx_program_id first_program(const run *r) {
+    if (!text_is_there(r))
+        return DFX_PROGRAM_CLIP;
+    if (!cond_is_there(r))
+        return DFX_PROGRAM_COND;
+    return init_is_there(r) ? DFX_PROGRAM_STEP : DFX_PROGRAM_ENCODE;
+}
+
 /* Pages begin to come before the first stage asks for one. The last picture is handed out when the feed has counted all that it
  * moved. */
 static dfx_status draw(run *r) {
-    int first = cond_is_there(r)   ? DFX_PLAN_DENOISE
-                : text_is_there(r) ? DFX_PLAN_COND
-                                   : DFX_PLAN_TEXT,
-        last = r->group->n - 1, n_steps = r->request->steps,
-        n_sure = dfx_reuse_sure(r->reuse.threshold, n_steps);
-    DFX_TRY(dfx_session_group_begin(r->m, first, n_sure, n_steps, r->group->n));
+    const dfx_shape *shape = &r->ses->shape;
+    dfx_program_id first = first_program(r);
+    int last = r->group->n - 1, n_sure = dfx_reuse_sure(r->reuse.threshold, r->n_steps);
+    r->encodes = shape->has_init && first != DFX_PROGRAM_STEP;
+    DFX_TRY(dfx_session_group_begin(r->m, dfx_picture_stage(shape, first), n_sure, r->n_steps,
+                                    r->group->n));
     dfx_status status = make_latents(r);
     for (int lane = 0; status == DFX_OK && lane < last; lane++) {
         status = decode(r, lane);
@@ -448,13 +446,15 @@ static dfx_status draw(run *r) {
 }
 
 dfx_status dfx_group_draw(dfx_model *m, const dfx_request *request, dfx_group *group) {
-    run r = {
-        .m = m,
-        .ses = &m->session,
-        .request = request,
-        .group = group,
-        .guidance = group->images[0].guidance,
-        .reuse = {.threshold = request->reuse, .n_steps = request->steps, .n_lanes = group->n}};
+    int first_step = dfx_request_first_step(request), n_steps = request->steps - first_step;
+    run r = {.m = m,
+             .ses = &m->session,
+             .request = request,
+             .group = group,
+             .guidance = group->images[0].guidance,
+             .first_step = first_step,
+             .n_steps = n_steps,
+             .reuse = {.threshold = request->reuse, .n_steps = n_steps, .n_lanes = group->n}};
     dfx_feed_stats feed;
     dfx_feed_get_stats(r.ses->feed, &feed);
     r.booked = (account){.read_bytes = feed.read_bytes, .copied_bytes = feed.copied_bytes};

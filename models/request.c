@@ -1,4 +1,5 @@
 /* What a request may be: everything that can be refused is refused here, before anything is computed. */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +11,12 @@ void dfx_request_init(const dfx_model *m, dfx_request *out) {
                          .height = (int)m->parts.defaults.shape.height,
                          .steps = m->parts.defaults.shape.n_steps,
                          .guidance = 3.5f,
-                         .text_length = (int)m->parts.defaults.shape.n_text};
+                         .text_length = (int)m->parts.defaults.shape.n_text,
+                         .strength = 0.6};
+}
+
+int dfx_request_first_step(const dfx_request *r) {
+    return r->init_rgb ? dfx_init_first_step(r->strength, r->steps) : 0;
 }
 
 static dfx_status check_int(const dfx_model *m, const char *what, int64_t value, int64_t min,
@@ -20,6 +26,60 @@ static dfx_status check_int(const dfx_model *m, const char *what, int64_t value,
     return dfx_fail(&m->sink, DFX_E_USAGE,
                     "%s: wanted a whole number from %lld to %lld, found %lld", what, (long long)min,
                     (long long)max, (long long)value);
+}
+
+static dfx_status check_encoder(const dfx_model *m) {
+    static const char name[] = "encoder.conv_in.weight";
+    const char *folder = dfx_component_places[DFX_VAE].folder;
+    if (dfx_tensors_find(dfx_packed_tensors(m->packed, folder), name))
+        return DFX_OK;
+    return dfx_fail(&m->sink, DFX_E_FORMAT,
+                    "%s: an init picture needs the VAE's encoder, and there is no %s/%s: the "
+                    "checkpoint that was packed had a decoder only; pack one that has both",
+                    m->path, folder, name);
+}
+
+static dfx_status check_init(const dfx_model *m, const dfx_request *r) {
+    if (!r->init_rgb && !r->mask)
+        return DFX_OK;
+    if (!r->init_rgb)
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "mask: wanted an init picture that it belongs to, found none");
+    DFX_TRY(check_int(m, "width of the init picture", r->init_width, 1, INT_MAX));
+    DFX_TRY(check_int(m, "height of the init picture", r->init_height, 1, INT_MAX));
+    if ((int64_t)r->init_width * r->init_height > DFX_INIT_PIXELS_MAX)
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "init picture: wanted at most 2^28 pixels, found %dx%d", r->init_width,
+                        r->init_height);
+    if (!(r->strength > 0 && r->strength <= 1))
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "strength: wanted a number above 0, at most 1, found %g", r->strength);
+    if (dfx_request_first_step(r) >= r->steps)
+        return dfx_fail(&m->sink, DFX_E_USAGE,
+                        "strength %g of %d steps leaves none to make; wanted more of either",
+                        r->strength, r->steps);
+    return check_encoder(m);
+}
+
+/* The multiple of DFX_SIZE_MULTIPLE that is nearest. */
+static int rounded_side(double pixels) {
+    double side = floor(pixels / DFX_SIZE_MULTIPLE + 0.5) * DFX_SIZE_MULTIPLE;
+    return (int)fmin(fmax(side, DFX_SIZE_MULTIPLE), DFX_SIDE_MAX);
+}
+
+void dfx_request_size_of_init(const dfx_model *m, dfx_request *r) {
+    const dfx_shape *usual = &m->parts.defaults.shape;
+    double width = r->init_width, height = r->init_height,
+           most = (double)(usual->width * usual->height),
+           scale = fmin(sqrt(most / (width * height)), 1);
+    if (r->width > 0)
+        scale = r->width / width;
+    else if (r->height > 0)
+        scale = r->height / height;
+    if (r->width <= 0)
+        r->width = rounded_side(width * scale);
+    if (r->height <= 0)
+        r->height = rounded_side(height * scale);
 }
 
 dfx_status dfx_request_validate(const dfx_model *m, const dfx_request *r) {
@@ -47,5 +107,5 @@ dfx_status dfx_request_validate(const dfx_model *m, const dfx_request *r) {
     if (strlen(r->prompt) > DFX_PROMPT_BYTES_MAX)
         return dfx_fail(&m->sink, DFX_E_USAGE, "prompt: wanted at most %d bytes, found %zu",
                         DFX_PROMPT_BYTES_MAX, strlen(r->prompt));
-    return DFX_OK;
+    return check_init(m, r);
 }

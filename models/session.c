@@ -5,6 +5,16 @@
 #include "models/lanes.h"
 #include "models/model.h"
 
+static size_t lora_image_bytes(const dfx_model *m, const dfx_session *ses) {
+    return m->backend->host_visible ? 0 : dfx_loras_image_bytes(ses->programs);
+}
+
+/* Of pinned memory, for pages. */
+static uint64_t ram_budget(const dfx_model *m, const dfx_session *ses) {
+    uint64_t image = lora_image_bytes(m, ses);
+    return m->ram_budget_bytes > image ? m->ram_budget_bytes - image : 0;
+}
+
 /* Decide how many pictures go together and where everything will be; nothing of the session is on the device yet. */
 static dfx_status make_plan(dfx_model *m, const dfx_shape *request, dfx_session *ses) {
     dfx_lanes_answer answer;
@@ -17,7 +27,7 @@ static dfx_status make_plan(dfx_model *m, const dfx_shape *request, dfx_session 
         .problem = {.budget_bytes = m->budget.limit_bytes,
                     .workspace_bytes = m->backend->vt->workspace_bytes(m->backend),
                     .driver_bytes = m->backend->vt->driver_reserve_bytes(m->backend),
-                    .ram_budget_bytes = m->ram_budget_bytes,
+                    .ram_budget_bytes = ram_budget(m, ses),
                     .offload = m->offload,
                     .profile = &m->profile}};
     DFX_TRY(dfx_lanes_choose(&question, &m->sink, &answer));
@@ -40,8 +50,8 @@ static dfx_status find_pages(dfx_model *m, dfx_session *ses) {
             DFX_TRY(dfx_packed_check_page(m->packed, program, i, &m->sink));
             ses->page_idx[n++] = (uint32_t)dfx_packed_page_of(m->packed, program, i);
         }
-        bool follows = p > 0 && dfx_picture_stage((dfx_program_id)p) ==
-                                    dfx_picture_stage((dfx_program_id)(p - 1));
+        bool follows = p > 0 && dfx_picture_stage(&ses->shape, (dfx_program_id)p) ==
+                                    dfx_picture_stage(&ses->shape, (dfx_program_id)(p - 1));
         ses->first_region[p] =
             follows ? ses->first_region[p - 1] + ses->programs[p - 1].n_regions : 0;
     }
@@ -95,6 +105,9 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
     if (ses->shape.reuses)
         DFX_TRY(m->backend->vt->pinned_alloc(m->backend, (size_t)ses->shape.n_lanes * sizeof(float),
                                              "diffs", &ses->diffs));
+    size_t image_bytes = lora_image_bytes(m, ses);
+    if (image_bytes)
+        DFX_TRY(m->backend->vt->pinned_alloc(m->backend, image_bytes, "LoRAs", &ses->lora_image));
     return dfx_feed_open(&feed, &m->sink, &ses->feed);
 }
 
@@ -124,21 +137,47 @@ out:
     return status;
 }
 
+/* Programs and plan; `ses` is zeroed. */
+static dfx_status build(dfx_model *m, const dfx_shape *shape, dfx_session *ses) {
+    dfx_build_env env[DFX_N_COMPONENTS];
+    dfx_model_env(m, env);
+    ses->shape = *shape;
+    ses->shape.n_steps = dfx_picture_step_capacity(shape->n_steps);
+    DFX_TRY(dfx_picture_build(&m->parts.configs, env, &ses->shape, ses->programs));
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        DFX_TRY(dfx_executor_announce(m->backend, &ses->programs[i]));
+    return make_plan(m, shape, ses);
+}
+
+static void free_built(dfx_session *ses) {
+    dfx_plan_fini(&ses->plan);
+    dfx_trace_fini(&ses->trace);
+    for (int i = 0; i < DFX_N_PROGRAMS; i++)
+        dfx_program_fini(&ses->programs[i]);
+}
+
+dfx_status dfx_session_look(dfx_model *m, const dfx_shape *shape) {
+    dfx_session *ses;
+    if ((m->session.ready && dfx_picture_serves(&m->session.shape, shape)) ||
+        dfx_picture_serves(&m->looked, shape))
+        return DFX_OK;
+    DFX_TRY(dfx_new(&m->sink, "session", &ses));
+    dfx_status status = build(m, shape, ses);
+    if (status == DFX_OK)
+        m->looked = ses->shape;
+    free_built(ses);
+    dfx_free(ses);
+    return status;
+}
+
 dfx_status dfx_session_begin(dfx_model *m, const dfx_shape *shape) {
     dfx_session *ses = &m->session;
     if (ses->ready && dfx_picture_serves(&ses->shape, shape))
         return DFX_OK;
     dfx_session_end(m);
-    ses->shape = *shape;
-    ses->shape.n_steps = dfx_picture_step_capacity(shape->n_steps);
     dfx_status status;
     uint64_t begin_ns = dfx_clock_ns();
-    dfx_build_env env[DFX_N_COMPONENTS];
-    dfx_model_env(m, env);
-    DFX_TRY_OUT(status, dfx_picture_build(&m->parts.configs, env, &ses->shape, ses->programs));
-    for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        DFX_TRY_OUT(status, dfx_executor_announce(m->backend, &ses->programs[i]));
-    DFX_TRY_OUT(status, make_plan(m, shape, ses));
+    DFX_TRY_OUT(status, build(m, shape, ses));
     DFX_TRY_OUT(status, find_pages(m, ses));
     DFX_TRY_OUT(status,
                 dfx_visit_clock_init(&ses->clock, &ses->plan, &ses->trace, m->timeline, &m->sink));
@@ -164,15 +203,16 @@ void dfx_session_end(dfx_model *m) {
             m->backend->vt->pinned_free(m->backend, &ses->latents[i]);
     if (ses->diffs.ptr)
         m->backend->vt->pinned_free(m->backend, &ses->diffs);
+    if (ses->lora_image.ptr)
+        m->backend->vt->pinned_free(m->backend, &ses->lora_image);
     if (ses->arena.ptr)
         m->backend->vt->free(m->backend, &ses->arena);
     if (m->backend)
         m->backend->vt->workspace_free(m->backend);
-    dfx_plan_fini(&ses->plan);
-    dfx_trace_fini(&ses->trace);
-    for (int i = 0; i < DFX_N_PROGRAMS; i++)
-        dfx_program_fini(&ses->programs[i]);
+    free_built(ses);
     dfx_visit_clock_fini(&ses->clock);
+    dfx_init_fini(&ses->init);
+    dfx_free(ses->sigmas);
     dfx_free(ses->page_idx);
     dfx_free(ses->text_key);
     dfx_free(ses->loras_key);
@@ -223,31 +263,40 @@ static void unpin_visit(void *self, uint32_t region) {
 /* Of the plan, which has as many steps and lanes as the session can make. A shorter picture does without the last steps; a
  * group that is not full without the first decodings, so that what is left out is one piece. */
 static uint32_t first_visit_of(const dfx_session *ses, dfx_program_id id, int repeat) {
-    int stage = dfx_picture_stage(id);
+    int stage = dfx_picture_stage(&ses->shape, id);
     if (id == DFX_PROGRAM_DECODE)
         repeat += ses->n_idle_lanes;
     return ses->plan.stage_first_visit[stage] +
            (uint32_t)repeat * ses->trace.stages[stage].n_regions + ses->first_region[id];
 }
 
-/* Rows beyond the request's steps are conditioned like its last one; nobody reads them. */
-dfx_status dfx_session_upload_sigmas(dfx_model *m, int n_steps) {
+static dfx_status upload_steps(dfx_model *m, const float *sigmas, size_t n_steps, float *rows,
+                               float *dt) {
     const dfx_session *ses = &m->session;
     const dfx_backend_vtable *vt = m->backend->vt;
-    size_t most = (size_t)ses->shape.n_steps, steps = (size_t)n_steps;
-    float *sigmas, *dt;
-    DFX_TRY(dfx_new_array(&m->sink, 2 * most + 1, "sigmas", &sigmas));
-    dt = sigmas + most + 1;
-    dfx_sigmas_make(&m->parts.configs.sigmas, dfx_picture_tokens(&m->parts.configs, &ses->shape),
-                    n_steps, sigmas);
-    for (size_t i = 0; i < steps; i++)
+    size_t most = (size_t)ses->shape.n_steps;
+    for (size_t i = 0; i < most; i++)
+        rows[i] = sigmas[i < n_steps ? i : n_steps - 1];
+    for (size_t i = 0; i < n_steps; i++)
         dt[i] = sigmas[i + 1] - sigmas[i];
-    for (size_t i = steps; i < most; i++)
-        sigmas[i] = sigmas[steps - 1];
-    dfx_status status = vt->upload(m->backend, ses->state.sigmas, sigmas, most * sizeof(float));
-    if (status == DFX_OK)
-        status = vt->upload(m->backend, ses->state.dt, dt, most * sizeof(float));
-    dfx_free(sigmas);
+    DFX_TRY(vt->upload(m->backend, ses->state.sigmas, rows, most * sizeof(float)));
+    return vt->upload(m->backend, ses->state.dt, dt, most * sizeof(float));
+}
+
+/* Rows beyond the steps that are made are conditioned like the last one; nobody reads them. */
+dfx_status dfx_session_upload_sigmas(dfx_model *m, int n_steps, int first_step) {
+    dfx_session *ses = &m->session;
+    size_t most = (size_t)ses->shape.n_steps, n_made = (size_t)(n_steps - first_step);
+    float *rows = NULL;
+    dfx_free(ses->sigmas);
+    ses->sigmas = NULL;
+    DFX_TRY(dfx_new_array(&m->sink, (size_t)n_steps + 1, "sigmas", &ses->sigmas));
+    DFX_TRY(dfx_new_array(&m->sink, 2 * most, "sigmas", &rows));
+    dfx_sigmas_make(&m->parts.configs.sigmas, dfx_picture_tokens(&m->parts.configs, &ses->shape),
+                    n_steps, ses->sigmas);
+    memmove(ses->sigmas, ses->sigmas + first_step, (n_made + 1) * sizeof(float));
+    dfx_status status = upload_steps(m, ses->sigmas, n_made, rows, rows + most);
+    dfx_free(rows);
     return status;
 }
 
@@ -312,7 +361,8 @@ static dfx_status run_lanes(dfx_model *m, dfx_program_id id, int repeat, void *c
                     .first_visit = first_visit_of(ses, id, repeat),
                     .kept = kept};
     dfx_page_source pages = {.pin = pin_visit, .unpin = unpin_visit, .self = &f};
-    bool records = dfx_picture_stage(id) == DFX_PLAN_DENOISE;
+    bool records =
+        dfx_picture_stage(&ses->shape, id) == dfx_picture_stage(&ses->shape, DFX_PROGRAM_STEP);
     for (int i = 0; i < n_lanes; i++)
         lanes[i] = (dfx_lane){.externs = takes_part && !takes_part[i]
                                              ? NULL

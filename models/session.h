@@ -4,6 +4,7 @@
 #define DFX_MODELS_SESSION_H
 
 #include "core/budget.h"
+#include "models/init.h"
 #include "models/picture.h"
 #include "offload/executor.h"
 #include "offload/page_feed.h"
@@ -31,8 +32,11 @@ typedef struct dfx_session {
     int64_t pooled_row; /* of clip_out, for text_key */
     bool cond_valid;    /* the modulation table holds text_key at cond_guidance in cond_steps */
     float cond_guidance;
-    int cond_steps;
-    char *loras_key; /* owned; what the adapter block holds, NULL: nothing yet */
+    int cond_steps, cond_first_step;
+    float *sigmas; /* owned; of the steps that are conditioned, and the last one's end */
+    dfx_init init;
+    char *loras_key;    /* owned; what the adapter block holds, NULL: nothing yet */
+    dfx_mem lora_image; /* owned; pinned: the blocks on their way; none where the host sees them */
     dfx_mem
         latents[2]; /* owned; pinned: of the last two steps, lane by lane, as the device has them */
     dfx_mem diffs;  /* owned; pinned: of each lane, where blocks may be reused */
@@ -43,6 +47,8 @@ typedef struct dfx_session {
 /* Build for the shape unless the session serves it already. Errors: DFX_E_FORMAT, DFX_E_NOFIT (before anything is allocated on the
  * device), DFX_E_DEVICE, DFX_E_IO. */
 dfx_status dfx_session_begin(dfx_model *model, const dfx_shape *shape);
+/* Would begin find room? Nothing is allocated on the device, and the session that is there stays. Errors: as begin's. */
+dfx_status dfx_session_look(dfx_model *model, const dfx_shape *shape);
 void dfx_session_end(dfx_model *model); /* frees everything; fine when there is none */
 
 /* A group begins: pictures of one request, n_pictures <= shape.n_lanes, that are made together from a stage of the plan on, by
@@ -55,8 +61,8 @@ void dfx_session_group_end(dfx_model *model);
 /* More is known: n_sure has grown, n_most is as before, or n_sure. */
 dfx_status dfx_session_sure(dfx_model *model, int n_sure, int n_most);
 
-/* The sigmas of `n_steps` and their differences, to the state: before conditioning. */
-dfx_status dfx_session_upload_sigmas(dfx_model *model, int n_steps);
+/* The sigmas of `n_steps` from `first_step` on, which are made, and their differences, to the state: before conditioning. */
+dfx_status dfx_session_upload_sigmas(dfx_model *model, int n_steps, int first_step);
 
 /* Queue a program with its pages from the feed. `repeat`: of the denoiser's stage, the picture of the decoder, else 0. */
 dfx_status dfx_session_run(dfx_model *model, dfx_program_id id, int repeat, void *const *externs);

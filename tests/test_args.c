@@ -176,12 +176,24 @@ static void args_getter_of_absent_option_changes_nothing(void **state) {
     assert_int_equal(seed, 9);
 }
 
+static void args_words_are_moved_to_the_front(void **state) {
+    dfx_args args;
+    char *line[] = {"--steps", "4", "a", "-q", "red", "--", "--ball", "-"};
+    assert_true(dfx_args_parse(&args, table, N, 8, line));
+    static const char *const want[] = {"a", "red", "--ball", "-"};
+    assert_int_equal(args.n_words, 4);
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(args.words[i], want[i]);
+    assert_string_equal(args.word, "a");
+    assert_string_equal(args.value[STEPS], "4");
+}
+
 static void args_real_reads_decimals_exactly(void **state) {
     static char *const text[] = {"3.5", "0", "30", ".25", "7.", "0.1", "000123.0625"};
-    static const float wanted[] = {3.5f, 0, 30, .25f, 7, 0.1f, 123.0625f};
+    static const double wanted[] = {3.5, 0, 30, .25, 7, 0.1, 123.0625};
     for (size_t i = 0; i < 7; i++) {
         dfx_args args;
-        float value = -1;
+        double value = -1;
         assert_true(PARSE(&args, "--guidance", text[i]));
         assert_true(dfx_args_real(&args, GUIDANCE, 0, 1000, &value));
         assert_memory_equal(&value, &wanted[i], sizeof(value));
@@ -194,7 +206,7 @@ static void args_real_refuses_everything_else(void **state) {
         "1.2.3", ".",   "3.5 ", " 3",  "1000.01", "3.5f",  "1234567890123456"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         dfx_args args;
-        float value = -1;
+        double value = -1;
         char word[64];
         snprintf(word, sizeof(word), "--guidance=%s", bad[i]);
         assert_true(PARSE(&args, word));
@@ -360,6 +372,7 @@ int main(void) {
         cmocka_unit_test(args_int_accepts_whole_numbers_within_bounds),
         cmocka_unit_test(args_int_refuses_everything_else_and_names_the_range),
         cmocka_unit_test(args_getter_of_absent_option_changes_nothing),
+        cmocka_unit_test(args_words_are_moved_to_the_front),
         cmocka_unit_test(args_real_reads_decimals_exactly),
         cmocka_unit_test(args_real_refuses_everything_else),
         cmocka_unit_test(args_seed_spans_64_bits),

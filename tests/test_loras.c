@@ -228,6 +228,20 @@ static void room_is_made_for_the_files_that_are_named(void **state) {
     dfx_image_free(&image);
 }
 
+/* Five in one list want rank 20; in two lists of three and two, 12: one grain of 16. */
+static void room_is_made_for_the_list_that_needs_most(void **state) {
+    draw_rig *r = *state;
+    static const char *const named[] = {PEFT, DENSE, PEFT, NULL, DENSE, PEFT};
+    const dfx_lora_use uses[] = {{PEFT, 1}, {DENSE, 1}, {PEFT, 1}, {DENSE, 1}, {PEFT, 1}};
+    r->loras = named;
+    r->n_loras = 6;
+    draw_open(r, DRAW_SCENES, 0);
+    dfx_image image = picture(r, uses, 3);
+    dfx_image_free(&image);
+    dfx_request request = with(r, uses, 5);
+    draw_fails(r, &request, DFX_E_USAGE, "wants rank 20 in all, and there is room for 16");
+}
+
 static void the_picture_names_its_loras(void **state) {
     draw_rig *r = *state;
     const dfx_lora_use uses[] = {{PEFT, 0.8f}, {DENSE, 0}};
@@ -254,6 +268,7 @@ int main(void) {
         DRAWS(layers_of_t5_without_room_are_left_out_with_a_warning),
         DRAWS(what_there_is_no_room_for_is_refused),
         DRAWS(room_is_made_for_the_files_that_are_named),
+        DRAWS(room_is_made_for_the_list_that_needs_most),
         DRAWS(the_picture_names_its_loras),
     };
     return cmocka_run_group_tests(tests, draw_cache_setup, tmpdir_teardown);

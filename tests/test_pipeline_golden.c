@@ -75,7 +75,7 @@ static void draw_in_session(const picture *p, dfx_model *m) {
     run(m, DFX_PROGRAM_CLIP, 0, (void *[]){s->clip_x, s->clip_out});
     run(m, DFX_PROGRAM_T5, 0, (void *[]){s->t5_x, s->t5_out});
     *s->guidance = p->c->guidance;
-    assert_int_equal(dfx_session_upload_sigmas(m, p->c->n_steps), DFX_OK);
+    assert_int_equal(dfx_session_upload_sigmas(m, p->c->n_steps, 0), DFX_OK);
     run(m, DFX_PROGRAM_COND, 0,
         (void *[]){s->t5_out, pooled, s->sigmas, s->guidance, s->txt, s->mod});
     memcpy(s->x[0], picture_first_latents(p), (size_t)(p->Ti * C) * sizeof(float));

@@ -24,8 +24,8 @@ typedef struct flux_plan {
     dfx_status status;
 } flux_plan;
 
-static void plan_picture(flux_plan *f, const char *profile, dfx_qformat quant,
-                         uint64_t budget_bytes, bool reuses) {
+static void plan_shape(flux_plan *f, const char *profile, dfx_qformat quant, uint64_t budget_bytes,
+                       dfx_shape shape) {
     dfx_q_policy policy = {.target = quant, .kept = DFX_Q_STORED};
     dfx_build_env env[DFX_N_COMPONENTS];
     recorder_init(&f->log);
@@ -36,20 +36,24 @@ static void plan_picture(flux_plan *f, const char *profile, dfx_qformat quant,
             (dfx_build_env){.like = &policy, .act_dtype = DFX_DTYPE_BF16, .sink = &f->log.sink};
     f->status = dfx_picture_plan_make(&(dfx_picture_question){.configs = &f->configs,
                                                               .env = env,
-                                                              .shape = {.width = 1024,
-                                                                        .height = 1024,
-                                                                        .n_text = N_TEXT,
-                                                                        .n_steps = STEPS,
-                                                                        .n_pictures = 1,
-                                                                        .reuses = reuses},
+                                                              .shape = shape,
                                                               .profile = &f->profile,
                                                               .budget_bytes = budget_bytes,
                                                               .ram_budget_bytes = 64ull << 30},
                                       &f->log.sink, &f->picture);
 }
 
+static dfx_shape usual_shape(bool has_init) {
+    return (dfx_shape){.width = 1024,
+                       .height = 1024,
+                       .n_text = N_TEXT,
+                       .n_steps = STEPS,
+                       .n_pictures = 1,
+                       .has_init = has_init};
+}
+
 static void plan_flux(flux_plan *f, const char *profile, dfx_qformat quant, uint64_t budget_bytes) {
-    plan_picture(f, profile, quant, budget_bytes, false);
+    plan_shape(f, profile, quant, budget_bytes, usual_shape(false));
 }
 
 static void plan_free(flux_plan *f) {
@@ -177,10 +181,40 @@ static void flux_plans_play_as_planned(void **state) {
     }
 }
 
+/* The encoder's widest pair is 128 channels at full size, in and out of a convolution; it has 34.3 M parameters. Nothing else of
+ * the plan is another. */
+static void flux_with_an_init_picture_has_one_stage_more(void **state) {
+    flux_plan plain, f;
+    plan_flux(&plain, "rtx4090", DFX_Q_INT8, 12ull << 30);
+    plan_shape(&f, "rtx4090", DFX_Q_INT8, 12ull << 30, usual_shape(true));
+    assert_int_equal(f.status, DFX_OK);
+    assert_int_equal(plain.picture.trace.n_stages, 4);
+    assert_int_equal(f.picture.trace.n_stages, 5);
+    const dfx_plan_stage *encode = &f.picture.trace.stages[STAGE_COND + 1];
+    assert_string_equal(encode->name, "encode");
+    assert_int_equal(encode->n_repeats, 1);
+    uint64_t maps = 2ull * 128 * 1024 * 1024 * 2, weights = 34274208ull * 2;
+    assert_in_range(encode->activation_bytes, maps, maps + 16384);
+    assert_in_range(stage_bytes(&f, STAGE_COND + 1), weights, weights + weights / 100);
+    const dfx_plan_stage *was = plain.picture.trace.stages, *is = f.picture.trace.stages;
+    for (uint32_t s = 0; s < 4; s++) {
+        const dfx_plan_stage *now = &is[s + (s > STAGE_COND)];
+        assert_string_equal(now->name, was[s].name);
+        assert_int_equal(now->activation_bytes, was[s].activation_bytes);
+        assert_int_equal(now->n_regions, was[s].n_regions);
+    }
+    /* Moments and latents, 128 x 128 x 32 and x 16 in bf16, and the encoder's picture lies where the decoder's will. */
+    assert_int_equal(f.picture.problem.state_bytes,
+                     plain.picture.problem.state_bytes + 128 * 128 * (32 + 16) * 2);
+    plan_free(&plain);
+    plan_free(&f);
+}
+
 /* ---- texts ---- */
 
-static void dump_path(const char *profile, unsigned gib, char path[128]) {
-    snprintf(path, 128, "tests/plans/flux-dev-int8-%s-%uG.txt", profile, gib);
+static void dump_path(const char *profile, unsigned gib, bool has_init, char path[128]) {
+    snprintf(path, 128, "tests/plans/flux-dev-int8-%s-%uG%s.txt", profile, gib,
+             has_init ? "-init" : "");
 }
 
 static char *slurp(const char *path) {
@@ -208,11 +242,11 @@ static void compare_dump(const char *path, const char *text) {
     free(want);
 }
 
-static void check_dump(const char *profile, unsigned gib) {
+static void check_dump(const char *profile, unsigned gib, bool has_init) {
     flux_plan f;
     char path[128], *text = NULL;
-    dump_path(profile, gib, path);
-    plan_flux(&f, profile, DFX_Q_INT8, (uint64_t)gib << 30);
+    dump_path(profile, gib, has_init, path);
+    plan_shape(&f, profile, DFX_Q_INT8, (uint64_t)gib << 30, usual_shape(has_init));
     assert_int_equal(f.status, DFX_OK);
     assert_int_equal(dfx_plan_print(&f.picture.plan, &f.picture.problem, &f.log.sink, &text),
                      DFX_OK);
@@ -229,7 +263,8 @@ static void flux_plans_are_those_in_the_tree(void **state) {
     static const unsigned gib[] = {24, 16, 12, 10, 8, 6, 4, 3};
     for (size_t i = 0; i < DFX_COUNT(profiles); i++)
         for (size_t j = 0; j < DFX_COUNT(gib); j++)
-            check_dump(profiles[i], gib[j]);
+            check_dump(profiles[i], gib[j], false);
+    check_dump("rtx4090", 8, true);
 }
 
 static void flux_budget_below_the_decoder_names_the_least(void **state) {
@@ -246,7 +281,9 @@ static void flux_reuse_takes_what_is_worked_by_hand(void **state) {
     static const uint64_t budgets[] = {8ull << 30, LEAST};
     flux_plan f;
     for (size_t i = 0; i < DFX_COUNT(budgets); i++) {
-        plan_picture(&f, "rtx4090", DFX_Q_INT8, budgets[i], true);
+        dfx_shape shape = usual_shape(false);
+        shape.reuses = true;
+        plan_shape(&f, "rtx4090", DFX_Q_INT8, budgets[i], shape);
         assert_int_equal(f.status, DFX_OK);
         const dfx_plan *plan = &f.picture.plan;
         uint64_t kept = 0;
@@ -289,6 +326,7 @@ int main(void) {
         cmocka_unit_test(flux_int8_denoiser_stays_within_12_gib),
         cmocka_unit_test(flux_step_is_at_the_bound_from_4_gib_up),
         cmocka_unit_test(flux_plans_play_as_planned),
+        cmocka_unit_test(flux_with_an_init_picture_has_one_stage_more),
         cmocka_unit_test(flux_plans_are_those_in_the_tree),
         cmocka_unit_test(flux_budget_below_the_decoder_names_the_least),
         cmocka_unit_test(flux_reuse_takes_what_is_worked_by_hand),

@@ -175,11 +175,12 @@ bool dfx_args_parse(dfx_args *args, const dfx_args_option *options, int n_option
     memset(args, 0, sizeof(*args));
     args->options = options;
     args->n_options = n_options;
+    args->words = argv;
     for (int at = 0; at < argc; at++) {
-        const char *word = argv[at];
+        char *word = argv[at];
         if (only_words || word[0] != '-' || !word[1]) {
-            if (args->n_words++ == 0)
-                args->word = word;
+            argv[args->n_words++] = word; /* never beyond `at` */
+            args->word = argv[0];
         } else if (word[1] != '-') {
             short_options(args, argc, argv, &at);
         } else if (!word[2]) {
@@ -252,7 +253,7 @@ bool dfx_args_int(dfx_args *args, int which, int min, int max, int *out) {
     return true;
 }
 
-bool dfx_args_real(dfx_args *args, int which, double min, double max, float *out) {
+bool dfx_args_real(dfx_args *args, int which, double min, double max, double *out) {
     double value;
     if (!dfx_args_given(args, which))
         return true;
@@ -260,7 +261,7 @@ bool dfx_args_real(dfx_args *args, int which, double min, double max, float *out
     if (!decimal(text, text + strlen(text), &value) || value < min || value > max)
         return mistake(args, "--%s: wanted a number such as 3.5, from %g to %g, found \"%s\"",
                        args->options[which].name, min, max, text);
-    *out = (float)value;
+    *out = value;
     return true;
 }
 

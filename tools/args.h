@@ -35,13 +35,15 @@ typedef struct dfx_args {
     int list_of[DFX_ARGS_LISTED_MAX];      /* and which option each is of */
     int n_listed;
     const char *word; /* first word that is no option; borrowed */
+    char **words;     /* [n_words]: all of them; the front of argv */
     int n_words;
     char error[DFX_ARGS_ERROR_BYTES]; /* the first mistake; "" when there is none */
 } dfx_args;
 
 /* Reads all of argv[0 .. argc), even after a mistake, which is kept in args->error.
  * --name VALUE, --name=VALUE, -x VALUE, -xVALUE, -abc for flags; words after "--" are no options; "-" is a word. A word
- * that is itself an option of this command is never taken for the value of the one before it. */
+ * that is itself an option of this command is never taken for the value of the one before it. Words that are no options are moved
+ * to the front of argv, in order. */
 bool dfx_args_parse(dfx_args *args, const dfx_args_option *options, int n_options, int argc,
                     char **argv);
 
@@ -52,7 +54,7 @@ int dfx_args_list(const dfx_args *args, int which, const char **out);
 
 /* Each leaves *out alone when the option was not given. Both bounds are allowed values. */
 bool dfx_args_int(dfx_args *args, int which, int min, int max, int *out);
-bool dfx_args_real(dfx_args *args, int which, double min, double max, float *out); /* "3.5" */
+bool dfx_args_real(dfx_args *args, int which, double min, double max, double *out); /* "3.5" */
 /* 0 to 2^64 - 1; -1 leaves *out alone, as if it had not been given. */
 bool dfx_args_seed(dfx_args *args, int which, bool *given, uint64_t *out);
 /* "1024x768", each side within the bounds. */

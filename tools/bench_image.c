@@ -50,7 +50,7 @@ static dfx_request request_of(job *j, const dfx_model *model, uint32_t run) {
     r.height = q->height ? q->height : r.height;
     r.steps = q->steps ? q->steps : r.steps;
     r.text_length = q->text_length ? q->text_length : r.text_length;
-    r.reuse = q->reuse;
+    r.reuse = (float)q->reuse;
     r.progress = on_progress;
     r.cancelled = on_cancelled;
     r.user = j;

@@ -13,7 +13,7 @@ typedef struct dfx_bench_image_question {
     dfx_open_options open; /* its budget, callbacks and sink are set here */
     const char *prompt;
     int width, height, steps, text_length; /* 0: the model's own */
-    float reuse;                           /* of the request; 0: all steps are whole */
+    double reuse;                          /* of the request; 0: all steps are whole */
     uint32_t n_runs;                       /* warm pictures; one that is not counted goes before */
     uint64_t budgets[DFX_BENCH_BUDGETS_MAX]; /* bytes; 0: what the device has */
     int n_budgets;
@@ -39,7 +39,7 @@ typedef struct dfx_bench_image {
     dfx_device_facts facts;
     char model[128], quant[16], profile[64];
     int width, height, steps, text_length;
-    float reuse;
+    double reuse;
     dfx_bench_image_row rows[DFX_BENCH_BUDGETS_MAX];
     int n_rows;
 } dfx_bench_image;

@@ -40,7 +40,7 @@ static void print_reuse(const dfx_bench_image *b) {
     char psnr[DFX_PSNR_TEXT_BYTES];
     for (int i = 0; i < b->n_rows; i++)
         if (b->rows[i].fits) { /* the same at every budget */
-            printf("\nreuse %g: %d of %d steps reused; against whole steps: %s\n", (double)b->reuse,
+            printf("\nreuse %g: %d of %d steps reused; against whole steps: %s\n", b->reuse,
                    b->rows[i].n_reused, b->steps, dfx_psnr_text(b->rows[i].psnr, psnr));
             return;
         }

@@ -33,6 +33,7 @@ enum {
     OPT_STEPS,
     OPT_TEXT_LENGTH,
     OPT_COUNT,
+    OPT_INIT,
     OPT_REUSE,
     OPT_LORA_MAX_RANK,
     OPT_LORA_MAX,
@@ -62,6 +63,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_STEPS] = {"steps", 0, "a number"},
     [OPT_TEXT_LENGTH] = {"text-length", 0, "a number of tokens"},
     [OPT_COUNT] = {"count", 'n', "a number"},
+    [OPT_INIT] = {"init", 0, NULL},
     [OPT_REUSE] = {"reuse", 0, NULL},
     [OPT_LORA_MAX_RANK] = {"lora-max-rank", 0, "a number"},
     [OPT_LORA_MAX] = {"lora-max", 0, "a number"},
@@ -81,7 +83,7 @@ typedef struct plan_settings {
     const char *like, *profile; /* profile NULL: of this machine's device */
     int width, height, steps, text_length, n_threads, n_pictures, lora_rank, n_loras;
     int quant; /* index into QUANTS; -1: not given */
-    bool json, reuses;
+    bool json, init, reuses;
     dfx_dtype act_dtype;
     dfx_offload offload;
     uint64_t vram_budget_bytes, ram_budget_bytes;
@@ -124,6 +126,7 @@ static bool read_values(dfx_args *args, plan_settings *to) {
                   : dfx_args_given(args, OPT_DEVICE) ? NULL
                                                      : "rtx4090";
     to->json = dfx_args_given(args, OPT_JSON);
+    to->init = dfx_args_given(args, OPT_INIT);
     to->reuses = dfx_args_given(args, OPT_REUSE);
     to->paths = (dfx_model_paths){.model = args->value[OPT_MODEL],
                                   .vae = args->value[OPT_VAE],
@@ -195,6 +198,7 @@ static dfx_picture_question question_of(const plan_settings *s, const plan_subje
     if (s->steps)
         shape.n_steps = s->steps;
     shape.n_pictures = s->n_pictures;
+    shape.has_init = s->init;
     shape.reuses = s->reuses;
     return (dfx_picture_question){.configs = &subject->configs,
                                   .env = subject->env,
@@ -283,6 +287,8 @@ static dfx_status print_text(const dfx_picture_question *q, const plan_subject *
            q->shape.n_steps == 1 ? "" : "s");
     if (q->shape.n_pictures > 1)
         printf(", %d pictures", q->shape.n_pictures);
+    if (q->shape.has_init)
+        printf(", from an init picture");
     if (q->shape.reuses)
         printf(", with reuse");
     printf("\n\n%s", text);

@@ -10,6 +10,7 @@ int dfx_cmd_inspect(int argc, char **argv);
 int dfx_cmd_bench(int argc, char **argv);
 int dfx_cmd_pack(int argc, char **argv);
 int dfx_cmd_plan(int argc, char **argv);
+int dfx_cmd_repl(int argc, char **argv);
 int dfx_cmd_random_model(int argc, char **argv);
 
 /* Print to standard output; return the exit code, which is not 0 when the text could not be written. */
@@ -19,6 +20,7 @@ int dfx_help_inspect(void);
 int dfx_help_bench(void);
 int dfx_help_pack(void);
 int dfx_help_plan(void);
+int dfx_help_repl(void);
 int dfx_help_random_model(void);
 int dfx_help_version(void);
 

@@ -18,6 +18,13 @@ static double now_s(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* Bytes that steer a terminal are shown as '?'. */
+static void make_plain(char *text) {
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (*p < 0x20 || *p == 0x7f)
+            *p = '?';
+}
+
 /* With the lock held. */
 static void wipe_line(dfx_console *console) {
     if (console->line_columns > 0)
@@ -35,7 +42,7 @@ static void on_say(void *user, dfx_level level, const char *text) {
         return;
     pthread_mutex_lock(&console->lock);
     wipe_line(console);
-    fprintf(stderr, "%s%s\n", heads[level], text);
+    fprintf(stderr, "%s%s%s\n", heads[level], level <= DFX_WARN ? console->where : "", text);
     pthread_mutex_unlock(&console->lock);
 }
 
@@ -53,14 +60,28 @@ void dfx_console_fini(dfx_console *console) {
     pthread_mutex_destroy(&console->lock);
 }
 
-/* Names in messages come from files and command lines: bytes that steer a terminal are shown as '?'. */
+void dfx_console_ask(dfx_console *console, const char *question) {
+    pthread_mutex_lock(&console->lock);
+    wipe_line(console);
+    fputs(question, stderr);
+    fflush(stderr);
+    pthread_mutex_unlock(&console->lock);
+}
+
+void dfx_console_set_where(dfx_console *console, const char *where) {
+    size_t len = strlen(where), most = sizeof(console->where) - 1;
+    pthread_mutex_lock(&console->lock);
+    snprintf(console->where, sizeof(console->where), "%s", len > most ? where + len - most : where);
+    make_plain(console->where);
+    pthread_mutex_unlock(&console->lock);
+}
+
+/* Names in messages come from files and command lines. */
 __attribute__((format(printf, 3, 0))) static void say_list(dfx_console *console, dfx_level level,
                                                            const char *fmt, va_list list) {
     char text[MESSAGE_BYTES];
     vsnprintf(text, sizeof(text), fmt, list);
-    for (unsigned char *p = (unsigned char *)text; *p; p++)
-        if (*p < 0x20 || *p == 0x7f)
-            *p = '?';
+    make_plain(text);
     on_say(console, level, text);
 }
 

@@ -19,10 +19,12 @@ static int cmd_help(int argc, char **argv) {
         return dfx_help_pack();
     if (argc == 1 && strcmp(argv[0], "plan") == 0)
         return dfx_help_plan();
+    if (argc == 1 && strcmp(argv[0], "repl") == 0)
+        return dfx_help_repl();
     if (argc == 1 && strcmp(argv[0], "random-model") == 0)
         return dfx_help_random_model();
-    fprintf(stderr, "dfx-edge: help: wanted generate, inspect, bench, pack, plan, random-model or "
-                    "nothing after it\n");
+    fprintf(stderr, "dfx-edge: help: wanted generate, inspect, bench, pack, plan, repl, "
+                    "random-model or nothing after it\n");
     return dfx_status_exit_code(DFX_E_USAGE);
 }
 
@@ -40,6 +42,8 @@ int main(int argc, char **argv) {
         return dfx_cmd_pack(argc - 2, argv + 2);
     if (strcmp(first, "plan") == 0)
         return dfx_cmd_plan(argc - 2, argv + 2);
+    if (strcmp(first, "repl") == 0)
+        return dfx_cmd_repl(argc - 2, argv + 2);
     if (strcmp(first, "random-model") == 0)
         return dfx_cmd_random_model(argc - 2, argv + 2);
     if (strcmp(first, "generate") == 0)

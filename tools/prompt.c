@@ -43,7 +43,7 @@ static size_t tidy(char *text, size_t n_bytes) {
     return to;
 }
 
-dfx_status dfx_prompt_read(dfx_console *console, const char *path,
+dfx_status dfx_prompt_read(dfx_console *console, const char *option, const char *path,
                            char text[DFX_PROMPT_BUFFER_BYTES]) {
     bool standard = strcmp(path, "-") == 0;
     const char *name = standard ? "standard input" : path;
@@ -52,7 +52,7 @@ dfx_status dfx_prompt_read(dfx_console *console, const char *path,
     if (fd < 0 && errno == EINTR && dfx_signals_interrupted())
         return dfx_console_fail(console, DFX_E_CANCELLED, "interrupted");
     if (fd < 0)
-        return dfx_console_fail(console, DFX_E_IO, "--prompt-file %s: %s", name, strerror(errno));
+        return dfx_console_fail(console, DFX_E_IO, "%s %s: %s", option, name, strerror(errno));
     dfx_status status = read_all(console, fd, name, text, &n_bytes);
     if (!standard)
         close(fd);
@@ -61,14 +61,12 @@ dfx_status dfx_prompt_read(dfx_console *console, const char *path,
     if (memchr(text, 0, n_bytes))
         return dfx_console_fail(
             console, DFX_E_USAGE,
-            "--prompt-file %s: wanted text in UTF-8, found a zero byte (UTF-16, or "
-            "no text file)",
+            "%s %s: wanted text in UTF-8, found a zero byte (UTF-16, or no text file)", option,
             name);
     n_bytes = tidy(text, n_bytes);
     if (n_bytes > DFX_PROMPT_BYTES_MAX)
-        return dfx_console_fail(console, DFX_E_USAGE,
-                                "--prompt-file %s: wanted at most %d bytes, found more", name,
-                                DFX_PROMPT_BYTES_MAX);
+        return dfx_console_fail(console, DFX_E_USAGE, "%s %s: wanted at most %d bytes, found more",
+                                option, name, DFX_PROMPT_BYTES_MAX);
     text[n_bytes] = 0;
     return DFX_OK;
 }

@@ -59,8 +59,9 @@ void dfx_report_picture(dfx_console *console, const char *name, const dfx_image 
     char seconds[DFX_PROGRESS_SECONDS_BYTES], device[DFX_REPORT_TEXT_BYTES],
         host[DFX_REPORT_TEXT_BYTES];
     for (int stage = 0; stage < DFX_N_STAGES; stage++)
-        dfx_console_say(console, DFX_DEBUG, "  %-8s %12s", dfx_stage_name((dfx_stage)stage),
-                        dfx_progress_seconds(image->stage_seconds[stage], seconds));
+        if (stage != DFX_STAGE_ENCODE || image->strength > 0)
+            dfx_console_say(console, DFX_DEBUG, "  %-8s %12s", dfx_stage_name((dfx_stage)stage),
+                            dfx_progress_seconds(image->stage_seconds[stage], seconds));
     dfx_console_say(console, DFX_DEBUG, "  %-8s %12s for pages; %s read, %s copied", "waiting",
                     dfx_progress_seconds(image->wait_seconds, seconds),
                     dfx_report_bytes(image->read_bytes, host),
@@ -127,8 +128,9 @@ void dfx_report_json(const char *name, const dfx_model_info *info, const dfx_ima
     printf("\"guidance\": %g, \"text_length\": %d, \"seconds\": %.4f, \"stage_seconds\": {",
            image->guidance, image->text_length, image->seconds);
     for (int stage = 0; stage < DFX_N_STAGES; stage++)
-        printf("%s\"%s\": %.4f", stage ? ", " : "", dfx_stage_name((dfx_stage)stage),
-               image->stage_seconds[stage]);
+        if (stage != DFX_STAGE_ENCODE || image->strength > 0)
+            printf("%s\"%s\": %.4f", stage ? ", " : "", dfx_stage_name((dfx_stage)stage),
+                   image->stage_seconds[stage]);
     printf("}, \"compute_seconds\": %.4f, \"wait_seconds\": %.4f, \"disk_wait_seconds\": %.4f, "
            "\"link_wait_seconds\": %.4f",
            image->compute_seconds, image->wait_seconds, image->disk_wait_seconds,

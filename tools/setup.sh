@@ -15,7 +15,7 @@ need_only=0
 [ "${1:-}" = --need ] && need_only=1 && shift
 stage=${1:-check}
 
-packages="build-essential pkg-config libopenblas0-pthread libjansson-dev libpng-dev libmimalloc-dev libutf8proc-dev libxxhash-dev liblz4-dev liburing-dev"
+packages="build-essential pkg-config libopenblas0-pthread libjansson-dev libpng-dev libjpeg-dev libmimalloc-dev libutf8proc-dev libxxhash-dev liblz4-dev liburing-dev"
 optional=
 case $stage in
 build) ;;
@@ -68,6 +68,7 @@ have() {
     libopenblas0-pthread) { ldconfig -p || /sbin/ldconfig -p; } | grep "libopenblas\.so\.0" ;; # loaded at run time
     libjansson-dev) pkg-config --exists jansson ;;
     libpng-dev) pkg-config --exists libpng ;;
+    libjpeg-dev) pkg-config --exists libjpeg ;;
     libutf8proc-dev) pkg-config --exists libutf8proc ;;
     libxxhash-dev) pkg-config --exists libxxhash ;;
     liblz4-dev) pkg-config --exists liblz4 ;;

@@ -33,3 +33,7 @@ void dfx_signals_catch(void) {
 bool dfx_signals_interrupted(void) {
     return atomic_load(&n_signals) > 0;
 }
+
+void dfx_signals_forget(void) {
+    atomic_store(&n_signals, 0);
+}

@@ -10,5 +10,6 @@
 
 void dfx_signals_catch(void);
 bool dfx_signals_interrupted(void); /* any thread */
+void dfx_signals_forget(void); /* what was asked for is done: the next one is the first again */
 
 #endif

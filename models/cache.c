@@ -10,8 +10,9 @@
 
 #include "core/checksum.h"
 #include "models/configs.h"
+#include "models/tokenizer_files.h"
 
-enum { SAMPLES = 64, SAMPLE_BYTES = 4096, SMALL_BYTES_MAX = 64 << 20, KEY_VERSION = 1 };
+enum { SAMPLES = 64, SAMPLE_BYTES = 4096, SMALL_BYTES_MAX = 64 << 20, KEY_VERSION = 2 };
 
 static dfx_status make_folder(const char *path, const dfx_sink *sink) {
     if (mkdir(path, 0755) == 0 || (errno == EEXIST && dfx_file_is_dir(path)))
@@ -53,15 +54,15 @@ static uint64_t chain(uint64_t hash, const void *data, size_t bytes) {
     return dfx_xxh3(pair, sizeof(pair));
 }
 
-static dfx_status hash_small_files(const char *folder, const dfx_sink *sink, uint64_t *hash) {
-    dfx_bundle bundle = {.folder = folder, .name = folder};
+/* wanted NULL: all of them. */
+static dfx_status hash_small_files(const dfx_bundle *bundle, bool (*wanted)(const char *path),
+                                   const dfx_sink *sink, uint64_t *hash) {
     for (size_t i = 0; i < dfx_n_model_files; i++) {
         char *text;
         size_t bytes;
-        if (!dfx_bundle_has(&bundle, dfx_model_files[i]))
+        if ((wanted && !wanted(dfx_model_files[i])) || !dfx_bundle_has(bundle, dfx_model_files[i]))
             continue;
-        DFX_TRY(
-            dfx_bundle_slurp(&bundle, dfx_model_files[i], sink, SMALL_BYTES_MAX, &text, &bytes));
+        DFX_TRY(dfx_bundle_slurp(bundle, dfx_model_files[i], sink, SMALL_BYTES_MAX, &text, &bytes));
         *hash = chain(*hash, dfx_model_files[i], strlen(dfx_model_files[i]));
         *hash = chain(*hash, text, bytes);
         dfx_free(text);
@@ -97,11 +98,9 @@ static int is_weights(const struct dirent *entry) {
 }
 
 /* Weight files and their indexes of one component, in the order of their names. */
-static dfx_status hash_component(const char *folder, const char *component, const dfx_sink *sink,
-                                 uint64_t *hash) {
-    char dir[DFX_PATH_BYTES], path[DFX_PATH_BYTES];
+static dfx_status hash_component(const char *dir, const dfx_sink *sink, uint64_t *hash) {
+    char path[DFX_PATH_BYTES];
     struct dirent **entries;
-    DFX_TRY(dfx_path_join(sink, folder, component, dir));
     int n = scandir(dir, &entries, is_weights, alphasort);
     if (n < 0)
         return dfx_fail(sink, DFX_E_IO, "%s: the folder cannot be read: %s", dir, strerror(errno));
@@ -118,27 +117,78 @@ static dfx_status hash_component(const char *folder, const char *component, cons
     return status;
 }
 
-/* "FLUX.1-dev" of "/models/FLUX.1-dev/". */
-static void folder_name(const char *path, char *out, size_t out_bytes) {
+/* The parts of a pipeline's folder. */
+static dfx_status hash_pipeline(const char *folder, const dfx_sink *sink, uint64_t *hash) {
+    dfx_bundle bundle = {.folder = folder, .name = folder};
+    char dir[DFX_PATH_BYTES];
+    DFX_TRY(hash_small_files(&bundle, NULL, sink, hash));
+    for (int i = 0; i < DFX_N_COMPONENTS; i++) {
+        DFX_TRY(dfx_path_join(sink, folder, dfx_component_places[i].folder, dir));
+        if (dfx_file_is_dir(dir))
+            DFX_TRY(hash_component(dir, sink, hash));
+    }
+    return DFX_OK;
+}
+
+/* A file, or a folder of a pipeline or of one component. */
+static dfx_status hash_given(const char *path, const dfx_sink *sink, uint64_t *hash) {
+    char index[DFX_PATH_BYTES];
+    if (!dfx_file_is_dir(path))
+        return hash_weights_file(path, sink, hash);
+    DFX_TRY(dfx_path_join(sink, path, "model_index.json", index));
+    return dfx_file_exists(index) ? hash_pipeline(path, sink, hash)
+                                  : hash_component(path, sink, hash);
+}
+
+/* Of files that have none themselves: those that will be taken. None at all is told when the files are opened, after what is
+ * wrong with them. */
+static dfx_status hash_tokenizers(const dfx_model_paths *paths, const dfx_sink *sink,
+                                  uint64_t *hash) {
+    const dfx_sink quiet = {0};
+    dfx_tokenizer_files files;
+    if ((!paths->tokenizer && dfx_file_is_dir(paths->model)) ||
+        dfx_tokenizer_files_find(paths->tokenizer, &quiet, &files) != DFX_OK)
+        return DFX_OK;
+    dfx_status status = hash_small_files(&files.bundle, dfx_tokenizer_file_is, sink, hash);
+    dfx_tokenizer_files_close(&files);
+    return status;
+}
+
+static dfx_status hash_paths(const dfx_model_paths *p, const dfx_sink *sink, uint64_t *hash) {
+    const char *const given[] = {p->model, p->vae, p->clip, p->t5};
+    for (size_t i = 0; i < DFX_COUNT(given); i++) {
+        if (!given[i])
+            continue;
+        *hash = chain(*hash, &i, sizeof(i));
+        DFX_TRY(hash_given(given[i], sink, hash));
+    }
+    return hash_tokenizers(p, sink, hash);
+}
+
+void dfx_cache_short_name(const char *path, char *out, size_t out_bytes) {
+    static const char *const extensions[] = {".safetensors", ".sft", ".gguf"};
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')
         end--;
+    for (size_t i = 0; i < DFX_COUNT(extensions); i++) {
+        size_t n = strlen(extensions[i]);
+        if (end > n && strncmp(path + end - n, extensions[i], n) == 0)
+            end -= n;
+    }
     size_t begin = end;
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
     snprintf(out, out_bytes, "%.*s", (int)(end - begin), path + begin);
 }
 
-dfx_status dfx_cache_path(const char *folder, dfx_qformat quant, const dfx_sink *sink,
+dfx_status dfx_cache_path(const dfx_model_paths *paths, dfx_qformat quant, const dfx_sink *sink,
                           char out[DFX_PATH_BYTES]) {
     char dir[DFX_PATH_BYTES], name[160], short_name[100];
     uint64_t options[2] = {KEY_VERSION, (uint64_t)quant};
     uint64_t hash = chain(dfx_xxh3(options, sizeof(options)), DFX_VERSION, strlen(DFX_VERSION));
-    DFX_TRY(hash_small_files(folder, sink, &hash));
-    for (int i = 0; i < DFX_N_COMPONENTS; i++)
-        DFX_TRY(hash_component(folder, dfx_component_places[i].folder, sink, &hash));
+    DFX_TRY(hash_paths(paths, sink, &hash));
     DFX_TRY(dfx_cache_folder(sink, dir));
-    folder_name(folder, short_name, sizeof(short_name));
+    dfx_cache_short_name(paths->model, short_name, sizeof(short_name));
     snprintf(name, sizeof(name), "%s-%s-%016" PRIx64 ".safetensors", short_name, dfx_q_name(quant),
              hash);
     return dfx_path_join(sink, dir, name, out);

@@ -42,15 +42,42 @@ const char *const dfx_model_files[] = {
 };
 const size_t dfx_n_model_files = DFX_COUNT(dfx_model_files);
 
+/* Pipelines of diffusers that folders of look-alikes have. */
+static const struct {
+    const char *class_name, *text;
+} OTHERS[] = {
+    {"FluxKontextPipeline", "FLUX.1 Kontext"},
+    {"FluxFillPipeline", "FLUX.1 Fill"},
+    {"FluxControlPipeline", "FLUX.1 Canny or Depth"},
+    {"FluxPriorReduxPipeline", "FLUX.1 Redux"},
+    {"Flux2Pipeline", "FLUX.2"},
+    {"Flux2KleinPipeline", "FLUX.2 klein"},
+    {"ChromaPipeline", "Chroma"},
+    {"StableDiffusion3Pipeline", "Stable Diffusion 3"},
+    {"StableDiffusionXLPipeline", "Stable Diffusion XL"},
+    {"StableDiffusionPipeline", "Stable Diffusion"},
+    {"QwenImagePipeline", "Qwen-Image"},
+    {"ZImagePipeline", "Z-Image"},
+    {"PixArtAlphaPipeline", "PixArt"},
+};
+
+static dfx_status refuse_pipeline(const char *class_name, const char *path, const dfx_sink *sink) {
+    const char *text = NULL;
+    for (size_t i = 0; i < DFX_COUNT(OTHERS) && !text; i++)
+        if (strcmp(class_name, OTHERS[i].class_name) == 0)
+            text = OTHERS[i].text;
+    return dfx_fail(sink, DFX_E_FORMAT,
+                    "%s: _class_name: wanted FluxPipeline (FLUX.1 dev or schnell), found %s%s%s",
+                    path, class_name, text ? ", which is " : "", text ? text : "");
+}
+
 static dfx_status read_index(const json_t *json, const char *path, const dfx_sink *sink,
                              void *out) {
     (void)out;
     const char *class_name;
     DFX_TRY(dfx_json_str(json, path, "_class_name", sink, &class_name));
     if (strcmp(class_name, "FluxPipeline") != 0)
-        return dfx_fail(sink, DFX_E_FORMAT,
-                        "%s: _class_name: wanted FluxPipeline (FLUX.1 dev or schnell), found %s",
-                        path, class_name);
+        return refuse_pipeline(class_name, path, sink);
     for (int i = 0; i < DFX_N_COMPONENTS; i++) {
         json_t *pair;
         const char *folder = dfx_component_places[i].folder;
@@ -86,8 +113,12 @@ static dfx_status check_together(const dfx_bundle *bundle, const dfx_sink *sink,
                              "what FLUX uses", 8, false);
 }
 
+dfx_status dfx_configs_check_index(const dfx_bundle *bundle, const dfx_sink *sink) {
+    return dfx_config_load(bundle, "", "model_index.json", read_index, sink, NULL);
+}
+
 dfx_status dfx_configs_load(const dfx_bundle *bundle, const dfx_sink *sink, dfx_configs *out) {
-    DFX_TRY(dfx_config_load(bundle, "", "model_index.json", read_index, sink, NULL));
+    DFX_TRY(dfx_configs_check_index(bundle, sink));
     DFX_TRY(dfx_clip_config_load(bundle, dfx_component_places[DFX_CLIP].folder, sink, &out->clip));
     DFX_TRY(dfx_t5_config_load(bundle, dfx_component_places[DFX_T5].folder, sink, &out->t5));
     DFX_TRY(dfx_flux_config_load(bundle, dfx_component_places[DFX_TRANSFORMER].folder, sink,

@@ -35,6 +35,9 @@ typedef struct dfx_configs {
  * parts that do not go together. */
 dfx_status dfx_configs_load(const dfx_bundle *bundle, const dfx_sink *sink, dfx_configs *out);
 
+/* model_index.json alone: is it a pipeline that we run? */
+dfx_status dfx_configs_check_index(const dfx_bundle *bundle, const dfx_sink *sink);
+
 /* Two numbers of two parts that must be equal, or the first at most the second. */
 dfx_status dfx_configs_agree(const dfx_bundle *bundle, const dfx_sink *sink, const char *what,
                              int64_t a, const char *other, int64_t b, bool at_most);

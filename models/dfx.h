@@ -36,8 +36,14 @@ typedef enum dfx_device_choice {
 } dfx_device_choice;
 
 typedef struct dfx_open_options {
-    /* A packed model, or a diffusers folder, which is packed once into the cache. */
+    /* A packed model; or a diffusers folder, or a file with a FLUX transformer in it (safetensors, GGUF), which is packed once
+     * into the cache, together with the files that follow. */
     const char *model_path;
+    /* Files for parts that model_path has not, or instead of those that it has; NULL: none. */
+    const char *vae_path, *clip_path, *t5_path;
+    /* For single files: a folder with tokenizer/ and tokenizer_2/ in it, or a packed model. NULL: the ones that were left in the
+     * cache by an earlier use of it. */
+    const char *tokenizer_path;
     dfx_device_choice device; /* AUTO: the best that this build and machine have */
     int device_index;         /* of CUDA, from 0 as the driver lists them; 0 beside AUTO and CPU */
     int n_threads;            /* 0: one for each usable core */
@@ -49,7 +55,7 @@ typedef struct dfx_open_options {
     /* Where weights come from that do not stay on the device: "ram" (pinned memory), "nvme" (read for each use), "auto"
      * (pinned memory as far as the RAM budget goes), "none" (all must stay). NULL: auto. */
     const char *offload;
-    /* Number format of a folder that is packed: "auto", "bf16", "int8", "int8wo", "fp8". NULL: auto. */
+    /* Number format of a folder or file that is packed: "auto", "bf16", "int8", "int8wo", "fp8". NULL: auto. */
     const char *quant;
     /* Machine profile that plans are made from: a shipped one's name or a file. NULL: the one that was measured on this
      * device, else the shipped one that is nearest. It changes what streams, never the picture. */

@@ -1,5 +1,6 @@
 /* transformer/config.json: what of a FLUX transformer varies, and a clear no to what we do not run. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "models/config.h"
 #include "models/flux.h"
@@ -34,6 +35,23 @@ static dfx_status read_axes(const json_t *json, const char *path, const dfx_sink
     return DFX_OK;
 }
 
+/* How weights are stored is told by themselves (models/checkpoint.h); here only who stored them. */
+static dfx_status check_quantization(const json_t *json, const char *path, const dfx_sink *sink) {
+    const char *method = "none";
+    json_t *quantization;
+    if (!dfx_json_has(json, "quantization_config"))
+        return DFX_OK;
+    DFX_TRY(dfx_json_object(json, path, "quantization_config", sink, &quantization));
+    DFX_TRY(dfx_json_str(quantization, path, "quant_method", sink, &method));
+    return strcmp(method, "bitsandbytes") == 0
+               ? DFX_OK
+               : dfx_fail(
+                     sink, DFX_E_FORMAT,
+                     "%s: quantization_config: quant_method: wanted bitsandbytes, found %s; use "
+                     "the bf16 weights",
+                     path, method);
+}
+
 static dfx_status read_config(const json_t *json, const char *path, const dfx_sink *sink,
                               void *out) {
     dfx_flux_config *c = out;
@@ -58,12 +76,7 @@ static dfx_status read_config(const json_t *json, const char *path, const dfx_si
                         " is a FLUX.1 Fill, Canny or Depth model; "
                         "dfx-edge runs dev and schnell (equal channels)",
                         path, c->in_channels, c->out_channels);
-    if (dfx_json_has(json, "quantization_config"))
-        return dfx_fail(
-            sink, DFX_E_FORMAT,
-            "%s: quantization_config: quantized folders are not read yet; use the bf16 or "
-            "f32 weights",
-            path);
+    DFX_TRY(check_quantization(json, path, sink));
     return read_axes(json, path, sink, c);
 }
 

@@ -1,6 +1,7 @@
 #include "models/lora_block.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 typedef struct fill {
     const dfx_program *program;
@@ -40,6 +41,15 @@ static dfx_status write_part(const fill *f, const dfx_adapter *place, const dfx_
     return status;
 }
 
+/* Adds nothing. */
+static void clear_place(const fill *f, const dfx_adapter *place) {
+    const dfx_buf *a = &f->program->bufs[place->a_buf], *u = &f->program->bufs[place->u_buf];
+    size_t a_row_bytes = (size_t)a->cols * dfx_dtype_bytes(f->dtype);
+    memset(f->block + a->off + (size_t)place->a_row * a_row_bytes, 0,
+           (size_t)f->program->adapter_rank * a_row_bytes);
+    memset(f->block + u->off, 0, u->bytes);
+}
+
 static void fill_place(void *ctx, int64_t index, int worker) {
     fill *f = ctx;
     const dfx_adapter *place = &f->program->adapters[index];
@@ -47,6 +57,7 @@ static void fill_place(void *ctx, int64_t index, int worker) {
     int64_t at = 0;
     int ok = DFX_OK;
     (void)worker;
+    clear_place(f, place);
     for (size_t i = 0; i < f->n_loras && status == DFX_OK; i++) {
         const dfx_lora_part *part = dfx_lora_find(f->loras[i].lora, f->component, place->layer);
         if (!part)

@@ -1,6 +1,6 @@
 /* The adapter block of a program, filled from LoRAs: of each place (offload/program.h), A and u. A layer's adapters lie one behind
- * the other in the ranks of its place, those of one layer may so have any ranks whose sum it holds; what is left of it is not
- * touched. u has strength and scale in it: W x + sum of strength * scale * up (down x). */
+ * the other in the ranks of its place, those of one layer may so have any ranks whose sum it holds; what is left of it becomes
+ * zeros. u has strength and scale in it: W x + sum of strength * scale * up (down x). */
 #ifndef DFX_MODELS_LORA_BLOCK_H
 #define DFX_MODELS_LORA_BLOCK_H
 
@@ -13,7 +13,7 @@ typedef struct dfx_lora_weight {
     float strength;
 } dfx_lora_weight;
 
-/* block: program->adapter_bytes in host memory, values of `dtype` (F32 or BF16), zeroed before. component: whose layers the
+/* block: program->adapter_bytes in host memory, values of `dtype` (F32 or BF16). component: whose layers the
  * program has. pool: places are filled side by side.
  * Errors: DFX_E_IO (also when more rank is wanted than a place has: the file is another than was checked), DFX_E_NOFIT. */
 dfx_status dfx_lora_block_fill(const dfx_program *program, dfx_component component,

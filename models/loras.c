@@ -180,10 +180,6 @@ dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
     size_t n = 0;
     if (r->n_loras == 0)
         return DFX_OK;
-    if (m->loras.rank == 0)
-        return dfx_fail(&m->sink, DFX_E_USAGE,
-                        "%s: the model was opened without room for LoRAs; give --lora-max-rank",
-                        r->loras[0].path);
     DFX_TRY(dfx_new_array(&m->sink, (size_t)r->n_loras, "loras", &loras));
     dfx_status status = DFX_OK;
     for (int i = 0; i < r->n_loras && status == DFX_OK; i++) {
@@ -197,47 +193,45 @@ dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
     int64_t rank = status == DFX_OK ? rank_of_all(loras, n, m->loras.has_t5, &layer) : 0;
     for (size_t i = 0; status == DFX_OK && i < n; i++)
         warn_left_out(m, loras[i]);
+    if (rank > 0 && m->loras.rank == 0)
+        status = dfx_fail(&m->sink, DFX_E_USAGE,
+                          "%s: the model was opened without room for LoRAs; give --lora-max-rank",
+                          r->loras[0].path);
     dfx_free(loras);
-    if (rank > m->loras.rank)
-        return dfx_fail(&m->sink, DFX_E_USAGE,
-                        "LoRA: layer %s wants rank %" PRId64
-                        " in all, and there is room for %" PRId64
-                        "; give a higher --lora-max-rank or --lora-max",
-                        layer, rank, m->loras.rank);
+    if (status == DFX_OK && rank > m->loras.rank)
+        status =
+            dfx_fail(&m->sink, DFX_E_USAGE,
+                     "LoRA: layer %s wants rank %" PRId64 " in all, and there is room for %" PRId64
+                     "; give a higher --lora-max-rank or --lora-max",
+                     layer, rank, m->loras.rank);
     return status;
 }
 
 /* ---- writing the adapter blocks ---- */
 
-/* Where a program's block is in the image. */
-static size_t image_off(const dfx_session *ses, size_t place_idx) {
-    size_t off = 0;
-    for (size_t i = 0; i < place_idx; i++)
-        off += ses->programs[PLACES[i].program].adapter_bytes;
-    return off;
+size_t dfx_loras_image_bytes(const dfx_program programs[DFX_N_PROGRAMS]) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < DFX_COUNT(PLACES); i++)
+        bytes += programs[PLACES[i].program].adapter_bytes;
+    return bytes;
 }
 
-static dfx_status fill_image(dfx_model *m, const dfx_lora_weight *loras, size_t n,
-                             unsigned char *image) {
-    const dfx_session *ses = &m->session;
-    for (size_t i = 0; i < DFX_COUNT(PLACES); i++) {
-        const dfx_program *program = &ses->programs[PLACES[i].program];
-        if (program->adapter_bytes)
-            DFX_TRY(dfx_lora_block_fill(program, PLACES[i].component, loras, n,
-                                        m->backend->act_dtype, m->loras.pool, &m->sink,
-                                        image + image_off(ses, i)));
-    }
-    return DFX_OK;
-}
-
-static dfx_status upload_image(dfx_model *m, const unsigned char *image) {
+/* Where the host sees the device's memory, straight into it. */
+static dfx_status write_blocks(dfx_model *m, const dfx_lora_weight *loras, size_t n) {
     dfx_session *ses = &m->session;
+    unsigned char *image = ses->lora_image.ptr;
     for (size_t i = 0; i < DFX_COUNT(PLACES); i++) {
         dfx_program_id id = PLACES[i].program;
-        if (ses->programs[id].adapter_bytes == 0)
+        const dfx_program *program = &ses->programs[id];
+        void *block = ses->state.adapters[id];
+        if (program->adapter_bytes == 0)
             continue;
-        DFX_TRY(m->backend->vt->upload(m->backend, ses->state.adapters[id],
-                                       image + image_off(ses, i), ses->programs[id].adapter_bytes));
+        DFX_TRY(dfx_lora_block_fill(program, PLACES[i].component, loras, n, m->backend->act_dtype,
+                                    m->loras.pool, &m->sink, image ? image : block));
+        if (!image)
+            continue;
+        DFX_TRY(m->backend->vt->upload(m->backend, block, image, program->adapter_bytes));
+        image += program->adapter_bytes;
     }
     return DFX_OK;
 }
@@ -274,20 +268,13 @@ static dfx_status gather(dfx_model *m, const dfx_request *r, dfx_lora_weight *lo
     return DFX_OK;
 }
 
-static dfx_status write_blocks(dfx_model *m, const dfx_request *r) {
-    size_t bytes = image_off(&m->session, DFX_COUNT(PLACES)), n = 0;
+static dfx_status write_request(dfx_model *m, const dfx_request *r) {
+    size_t n = 0;
     dfx_lora_weight *loras;
-    dfx_mem image = {0};
     DFX_TRY(dfx_new_array(&m->sink, (size_t)r->n_loras + 1, "loras", &loras));
-    dfx_status status;
-    DFX_TRY_OUT(status, dfx_mem_alloc(&m->sink, bytes, "lora block", &image));
-    memset(image.ptr, 0, bytes);
-    DFX_TRY_OUT(status, gather(m, r, loras, &n));
-    if (n > 0)
-        DFX_TRY_OUT(status, fill_image(m, loras, n, image.ptr));
-    DFX_TRY_OUT(status, upload_image(m, image.ptr));
-out:
-    dfx_mem_free(&image);
+    dfx_status status = gather(m, r, loras, &n);
+    if (status == DFX_OK)
+        status = write_blocks(m, loras, n);
     dfx_free(loras);
     return status;
 }
@@ -308,7 +295,7 @@ dfx_status dfx_loras_apply(dfx_model *m, const dfx_request *r) {
     dfx_free(ses->text_key);
     ses->loras_key = ses->text_key = NULL;
     ses->cond_valid = false;
-    dfx_status status = write_blocks(m, r);
+    dfx_status status = write_request(m, r);
     if (status != DFX_OK) {
         dfx_free(key);
         return status;

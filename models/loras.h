@@ -7,6 +7,7 @@
 #include "core/pool.h"
 #include "models/dfx.h"
 #include "models/lora.h"
+#include "models/picture.h"
 #include "offload/program.h"
 
 typedef struct dfx_lora_file {
@@ -35,6 +36,9 @@ void dfx_loras_fini(dfx_loras *loras); /* zeroed is fine */
 /* Open what a request names and see that it fits. Errors: those of dfx_lora_open; DFX_E_USAGE: a strength that is no number, or
  * more rank than was reserved; DFX_E_FORMAT: a kind that does not act beside a quantized weight. */
 dfx_status dfx_loras_check(dfx_model *model, const dfx_request *request);
+
+/* Of pinned memory, from which a session uploads the blocks where the host does not see the device's memory. */
+size_t dfx_loras_image_bytes(const dfx_program programs[DFX_N_PROGRAMS]);
 
 /* The session's adapter block holds what the request names, which has been checked. What was computed with others is forgotten.
  * Errors: DFX_E_IO, DFX_E_NOFIT, DFX_E_DEVICE. */

@@ -1,5 +1,5 @@
-/* Opening a model: every part is checked against every other before a weight is read. What runs is a packed model; a folder is
- * packed once into the cache. */
+/* Opening a model: every part is checked against every other before a weight is read. What runs is a packed model; anything
+ * else is packed once into the cache. */
 #include "models/model.h"
 
 #include <string.h>
@@ -132,59 +132,41 @@ static dfx_status parse_quant(const dfx_model *m, const char *text, dfx_qformat 
                     "quant: wanted auto, bf16, int8, int8wo or fp8, found \"%s\"", text);
 }
 
-/* Both tokenizers, which must not know more tokens than the encoders. Close both, whatever this returns. */
-static dfx_status open_tokenizers(const dfx_bundle *bundle, const dfx_configs *configs,
-                                  const dfx_sink *sink, dfx_tok_clip **clip, dfx_tok_t5 **t5) {
-    DFX_TRY(dfx_tok_clip_open(bundle, "tokenizer", sink, clip));
-    DFX_TRY(dfx_tok_t5_open(bundle, "tokenizer_2", sink, t5));
-    DFX_TRY(dfx_configs_agree(bundle, sink, "the CLIP tokenizer's vocabulary",
-                              (int64_t)dfx_tok_clip_vocab_size(*clip),
-                              "the CLIP encoder's vocab_size", configs->clip.n_vocab, true));
-    return dfx_configs_agree(bundle, sink, "the T5 tokenizer's vocabulary",
-                             (int64_t)dfx_tok_t5_vocab_size(*t5), "the T5 encoder's vocab_size",
-                             configs->t5.n_vocab, true);
+static dfx_model_paths paths_of(const dfx_open_options *o) {
+    return (dfx_model_paths){.model = o->model_path,
+                             .vae = o->vae_path,
+                             .clip = o->clip_path,
+                             .t5 = o->t5_path,
+                             .tokenizer = o->tokenizer_path};
 }
 
-/* What would be refused when it is packed is refused before. */
-static dfx_status check_folder(const char *folder, const dfx_sink *sink) {
-    dfx_bundle bundle = {.folder = folder, .name = folder};
-    dfx_configs configs;
-    dfx_tok_clip *clip = NULL;
-    dfx_tok_t5 *t5 = NULL;
-    dfx_status status = dfx_configs_load(&bundle, sink, &configs);
-    if (status == DFX_OK)
-        status = open_tokenizers(&bundle, &configs, sink, &clip, &t5);
-    dfx_tok_clip_close(clip);
-    dfx_tok_t5_close(t5);
-    return status;
-}
-
-/* The packed file of a folder, made now if it is not in the cache. */
-static dfx_status pack_once(dfx_model *m, const dfx_open_options *o, char path[DFX_PATH_BYTES]) {
+/* The packed file of what was given, made now if it is not in the cache. */
+static dfx_status pack_once(dfx_model *m, const dfx_open_options *o, const dfx_model_paths *paths,
+                            char path[DFX_PATH_BYTES]) {
     dfx_qformat quant;
     dfx_pack_report report;
     DFX_TRY(parse_quant(m, o->quant, &quant));
-    DFX_TRY(dfx_cache_path(o->model_path, quant, &m->sink, path));
+    DFX_TRY(dfx_cache_path(paths, quant, &m->sink, path));
     if (dfx_file_exists(path) && dfx_packed_is(path))
         return DFX_OK;
-    DFX_TRY(check_folder(o->model_path, &m->sink));
-    dfx_info(&m->sink, "packing %s once into %s", o->model_path, path);
     dfx_pack_options options = {.quant = quant,
                                 .n_threads = o->n_threads,
                                 .progress = o->packing,
                                 .cancelled = o->cancelled,
                                 .user = o->user};
-    return dfx_model_pack(o->model_path, &options, path, &m->sink, &report);
+    return dfx_model_pack(paths, quant == DFX_Q_STORED, &options, path, &m->sink, &report);
 }
 
 static dfx_status open_packed(dfx_model *m, const dfx_open_options *o) {
+    dfx_model_paths paths = paths_of(o);
     char path[DFX_PATH_BYTES];
-    if (dfx_file_is_dir(o->model_path))
-        DFX_TRY(pack_once(m, o, path));
-    const char *packed = dfx_file_is_dir(o->model_path) ? path : o->model_path;
-    if (!(m->path = dfx_strdup(packed, "model")))
-        return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", packed);
-    return dfx_packed_open(packed, &m->sink, &m->packed);
+    bool is_checkpoint;
+    DFX_TRY(dfx_checkpoint_ask(&paths, &m->sink, &is_checkpoint));
+    if (is_checkpoint)
+        DFX_TRY(pack_once(m, o, &paths, path));
+    if (!(m->path = dfx_strdup(is_checkpoint ? path : o->model_path, "model")))
+        return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
+    return dfx_packed_open(m->path, &m->sink, &m->packed);
 }
 
 /* A packed file may hold anything that can be packed. */
@@ -244,25 +226,10 @@ static dfx_status check_tensors(dfx_model *m) {
     return DFX_OK;
 }
 
-/* "FLUX.1-dev" of ".../FLUX.1-dev/", "flux-int8" of "flux-int8.safetensors". */
-static char *default_name(const char *path) {
-    static const char extension[] = ".safetensors";
-    size_t end = strlen(path), n_extension = sizeof(extension) - 1;
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    if (end > n_extension && strncmp(path + end - n_extension, extension, n_extension) == 0)
-        end -= n_extension;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    char *name = dfx_strdup(path + begin, "model");
-    if (name)
-        name[end - begin] = 0;
-    return name;
-}
-
 static dfx_status open_model(dfx_model *m, const dfx_open_options *o) {
-    if (!(m->name = default_name(o->model_path)))
+    char name[DFX_MODEL_NAME_BYTES];
+    dfx_cache_short_name(o->model_path, name, sizeof(name));
+    if (!(m->name = dfx_strdup(name, "model")))
         return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
     DFX_TRY(parse_offload(m, o->offload));
     DFX_TRY(dfx_model_trace_open(m, o->trace_path));

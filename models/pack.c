@@ -1,5 +1,7 @@
 #include "models/pack.h"
 
+#include "models/tokenizer_files.h"
+
 enum { CLIP_TABLE, T5_TABLE, CLIP, T5, COND, STEP, DECODE, ENCODE };
 
 const dfx_component dfx_pack_component_of[DFX_PACK_PROGRAMS] = {
@@ -7,8 +9,10 @@ const dfx_component dfx_pack_component_of[DFX_PACK_PROGRAMS] = {
     [COND] = DFX_TRANSFORMER, [STEP] = DFX_TRANSFORMER, [DECODE] = DFX_VAE, [ENCODE] = DFX_VAE,
 };
 
+/* What is packed, ready to be. */
 typedef struct parts {
-    dfx_tensors *sets[DFX_N_COMPONENTS]; /* owned */
+    dfx_checkpoint *checkpoint; /* owned */
+    dfx_parts loaded;           /* owned */
     dfx_program programs[DFX_PACK_PROGRAMS];
     size_t n_programs;
     const char **files; /* owned */
@@ -49,26 +53,20 @@ dfx_status dfx_pack_build(const dfx_configs *configs,
 static void close_parts(parts *p) {
     for (int i = 0; i < DFX_PACK_PROGRAMS; i++)
         dfx_program_fini(&p->programs[i]);
-    for (int i = 0; i < DFX_N_COMPONENTS; i++)
-        dfx_tensors_close(p->sets[i]);
+    dfx_parts_fini(&p->loaded);
+    dfx_checkpoint_close(p->checkpoint);
     dfx_free(p->files);
 }
 
-static dfx_status open_parts(parts *p, const dfx_bundle *bundle, const dfx_sink *sink) {
-    dfx_configs configs;
-    if (!dfx_file_is_dir(bundle->folder))
-        return dfx_fail(sink, dfx_file_exists(bundle->folder) ? DFX_E_FORMAT : DFX_E_IO,
-                        "%s: wanted a diffusers folder with a model_index.json, found %s",
-                        bundle->folder,
-                        dfx_file_exists(bundle->folder) ? "a file" : "nothing there");
-    DFX_TRY(dfx_configs_load(bundle, sink, &configs));
-    for (int i = 0; i < DFX_N_COMPONENTS; i++) {
-        char dir[DFX_PATH_BYTES];
-        DFX_TRY(dfx_path_join(sink, bundle->folder, dfx_component_places[i].folder, dir));
-        DFX_TRY(dfx_tensors_open_dir(dir, dfx_component_places[i].stem, sink, &p->sets[i]));
-    }
-    DFX_TRY(dfx_pack_build(&configs, (const dfx_tensors *const *)p->sets, sink, p->programs,
-                           &p->n_programs));
+/* Everything that can be refused is refused here: no weight has been read. */
+static dfx_status open_parts(parts *p, const dfx_checkpoint_options *from, const dfx_sink *sink) {
+    const dfx_tensors *sets[DFX_N_COMPONENTS];
+    DFX_TRY(dfx_checkpoint_open(from, sink, &p->checkpoint));
+    const dfx_bundle *bundle = dfx_checkpoint_bundle(p->checkpoint);
+    DFX_TRY(dfx_parts_load(bundle, sink, &p->loaded));
+    for (int i = 0; i < DFX_N_COMPONENTS; i++)
+        sets[i] = dfx_checkpoint_tensors(p->checkpoint, (dfx_component)i);
+    DFX_TRY(dfx_pack_build(&p->loaded.configs, sets, sink, p->programs, &p->n_programs));
     DFX_TRY(dfx_new_array(sink, dfx_n_model_files, "pack", &p->files));
     for (size_t i = 0; i < dfx_n_model_files; i++)
         if (dfx_bundle_has(bundle, dfx_model_files[i]))
@@ -76,12 +74,14 @@ static dfx_status open_parts(parts *p, const dfx_bundle *bundle, const dfx_sink 
     return DFX_OK;
 }
 
-static dfx_status check_folder(const char *folder, const dfx_sink *sink, dfx_parts *out) {
-    dfx_bundle bundle = {.folder = folder, .name = folder};
+static dfx_status check_source(const dfx_model_paths *paths, const dfx_sink *sink, dfx_parts *out) {
+    dfx_checkpoint_options from = {.paths = *paths, .quant = DFX_Q_STORED, .automatic = true};
     parts p = {0};
-    dfx_status status = open_parts(&p, &bundle, sink);
-    if (status == DFX_OK)
-        status = dfx_parts_load(&bundle, sink, out);
+    dfx_status status = open_parts(&p, &from, sink);
+    if (status == DFX_OK) {
+        *out = p.loaded;
+        p.loaded = (dfx_parts){0};
+    }
     close_parts(&p);
     return status;
 }
@@ -119,15 +119,30 @@ static dfx_status check_packed(const char *path, const dfx_sink *sink, dfx_parts
     return status;
 }
 
-dfx_status dfx_model_check(const char *path, const dfx_sink *sink, dfx_parts *out) {
-    return dfx_file_is_dir(path) ? check_folder(path, sink, out) : check_packed(path, sink, out);
+dfx_status dfx_model_check(const dfx_model_paths *paths, const dfx_sink *sink, dfx_parts *out) {
+    bool is;
+    DFX_TRY(dfx_checkpoint_ask(paths, sink, &is));
+    return is ? check_source(paths, sink, out) : check_packed(paths->model, sink, out);
 }
 
-static dfx_status write_parts(const parts *p, const dfx_bundle *bundle,
-                              const dfx_pack_options *options, const char *out_path,
+/* The user's patterns, and those of the components that an automatic format leaves alone. */
+static dfx_status add_patterns(const parts *p, const dfx_pack_options *options,
+                               const dfx_sink *sink, const char ***out, size_t *n) {
+    size_t n_own;
+    const char *const *own = dfx_checkpoint_keep(p->checkpoint, &n_own);
+    DFX_TRY(dfx_new_array(sink, options->n_keep + n_own, "pack", out));
+    for (size_t i = 0; i < options->n_keep; i++)
+        (*out)[i] = options->keep[i];
+    for (size_t i = 0; i < n_own; i++)
+        (*out)[options->n_keep + i] = own[i];
+    *n = options->n_keep + n_own;
+    return DFX_OK;
+}
+
+static dfx_status write_parts(const parts *p, const dfx_pack_options *options, const char *out_path,
                               const dfx_sink *sink, dfx_pack_report *report) {
     const dfx_program *programs[DFX_PACK_PROGRAMS];
-    const char *components[DFX_PACK_PROGRAMS];
+    const char *components[DFX_PACK_PROGRAMS], **keep;
     dfx_pack_options o = *options;
     for (int i = 0; i < DFX_PACK_PROGRAMS; i++) {
         programs[i] = &p->programs[i];
@@ -136,21 +151,41 @@ static dfx_status write_parts(const parts *p, const dfx_bundle *bundle,
     dfx_pack_source source = {.programs = programs,
                               .components = components,
                               .n_programs = p->n_programs,
-                              .bundle = bundle,
+                              .bundle = dfx_checkpoint_bundle(p->checkpoint),
                               .files = p->files,
-                              .n_files = p->n_files};
+                              .n_files = p->n_files,
+                              .read = dfx_checkpoint_read,
+                              .read_user = p->checkpoint};
     if (!o.source)
-        o.source = bundle->folder;
-    return dfx_pack_write(&source, &o, out_path, sink, report);
+        o.source = source.bundle->name;
+    o.quant = dfx_checkpoint_quant(p->checkpoint);
+    DFX_TRY(add_patterns(p, options, sink, &keep, &o.n_keep));
+    o.keep = keep;
+    dfx_status status = dfx_pack_write(&source, &o, out_path, sink, report);
+    dfx_free(keep);
+    return status;
 }
 
-dfx_status dfx_model_pack(const char *folder, const dfx_pack_options *options, const char *out_path,
+static void remember_tokenizers(const char *given, const dfx_sink *sink) {
+    dfx_tokenizer_files files;
+    if (dfx_tokenizer_files_find(given, sink, &files) == DFX_OK)
+        dfx_tokenizer_files_remember(&files, sink);
+    dfx_tokenizer_files_close(&files);
+}
+
+dfx_status dfx_model_pack(const dfx_model_paths *paths, bool automatic,
+                          const dfx_pack_options *options, const char *out_path,
                           const dfx_sink *sink, dfx_pack_report *report) {
-    dfx_bundle bundle = {.folder = folder, .name = folder};
+    dfx_checkpoint_options from = {
+        .paths = *paths, .quant = options->quant, .automatic = automatic};
     parts p = {0};
-    dfx_status status = open_parts(&p, &bundle, sink);
+    dfx_status status = open_parts(&p, &from, sink);
+    if (status == DFX_OK && out_path)
+        dfx_info(sink, "packing %s into %s", paths->model, out_path);
     if (status == DFX_OK)
-        status = write_parts(&p, &bundle, options, out_path, sink, report);
+        status = write_parts(&p, options, out_path, sink, report);
+    if (status == DFX_OK && out_path && paths->tokenizer)
+        remember_tokenizers(paths->tokenizer, sink);
     close_parts(&p);
     return status;
 }

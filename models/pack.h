@@ -1,7 +1,8 @@
-/* Packing: a diffusers folder into one packed model. */
+/* Packing: what a user has (models/checkpoint.h) into one packed model. */
 #ifndef DFX_MODELS_PACK_H
 #define DFX_MODELS_PACK_H
 
+#include "models/checkpoint.h"
 #include "models/parts.h"
 #include "offload/packed.h"
 
@@ -15,14 +16,15 @@ dfx_status dfx_pack_build(const dfx_configs *configs,
                           const dfx_tensors *const sets[DFX_N_COMPONENTS], const dfx_sink *sink,
                           dfx_program programs[DFX_PACK_PROGRAMS], size_t *n_programs);
 
-/* Everything that opening a folder or a packed file would check, without packing or a device: parts and every tensor. On
- * success *parts is the caller's (dfx_parts_fini). */
-dfx_status dfx_model_check(const char *path, const dfx_sink *sink, dfx_parts *parts);
+/* Everything that opening files, a folder or a packed model would check, without packing or a device: parts and every tensor.
+ * On success *parts is the caller's (dfx_parts_fini). */
+dfx_status dfx_model_check(const dfx_model_paths *paths, const dfx_sink *sink, dfx_parts *parts);
 
-/* Every weight that a picture needs, and the encoder's of the VAE where the folder has them, with configurations and
- * tokenizers. options->source NULL: the folder's path. out_path NULL: only the report of what would be written.
- * Errors: those of reading the folder's parts, and of dfx_pack_write(). */
-dfx_status dfx_model_pack(const char *folder, const dfx_pack_options *options, const char *out_path,
+/* Every weight that a picture needs, and the encoder's of the VAE where it is there, with configurations and tokenizers.
+ * automatic: models/checkpoint.h. options->source NULL: paths->model. out_path NULL: only the report of what would be written.
+ * Errors: those of dfx_checkpoint_open(), and of dfx_pack_write(). */
+dfx_status dfx_model_pack(const dfx_model_paths *paths, bool automatic,
+                          const dfx_pack_options *options, const char *out_path,
                           const dfx_sink *sink, dfx_pack_report *report);
 
 #endif

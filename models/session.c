@@ -5,6 +5,16 @@
 #include "models/lanes.h"
 #include "models/model.h"
 
+static size_t lora_image_bytes(const dfx_model *m, const dfx_session *ses) {
+    return m->backend->host_visible ? 0 : dfx_loras_image_bytes(ses->programs);
+}
+
+/* Of pinned memory, for pages. */
+static uint64_t ram_budget(const dfx_model *m, const dfx_session *ses) {
+    uint64_t image = lora_image_bytes(m, ses);
+    return m->ram_budget_bytes > image ? m->ram_budget_bytes - image : 0;
+}
+
 /* Decide how many pictures go together and where everything will be; nothing of the session is on the device yet. */
 static dfx_status make_plan(dfx_model *m, const dfx_shape *request, dfx_session *ses) {
     dfx_lanes_answer answer;
@@ -17,7 +27,7 @@ static dfx_status make_plan(dfx_model *m, const dfx_shape *request, dfx_session 
         .problem = {.budget_bytes = m->budget.limit_bytes,
                     .workspace_bytes = m->backend->vt->workspace_bytes(m->backend),
                     .driver_bytes = m->backend->vt->driver_reserve_bytes(m->backend),
-                    .ram_budget_bytes = m->ram_budget_bytes,
+                    .ram_budget_bytes = ram_budget(m, ses),
                     .offload = m->offload,
                     .profile = &m->profile}};
     DFX_TRY(dfx_lanes_choose(&question, &m->sink, &answer));
@@ -95,6 +105,9 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
     if (ses->shape.reuses)
         DFX_TRY(m->backend->vt->pinned_alloc(m->backend, (size_t)ses->shape.n_lanes * sizeof(float),
                                              "diffs", &ses->diffs));
+    size_t image_bytes = lora_image_bytes(m, ses);
+    if (image_bytes)
+        DFX_TRY(m->backend->vt->pinned_alloc(m->backend, image_bytes, "LoRAs", &ses->lora_image));
     return dfx_feed_open(&feed, &m->sink, &ses->feed);
 }
 
@@ -190,6 +203,8 @@ void dfx_session_end(dfx_model *m) {
             m->backend->vt->pinned_free(m->backend, &ses->latents[i]);
     if (ses->diffs.ptr)
         m->backend->vt->pinned_free(m->backend, &ses->diffs);
+    if (ses->lora_image.ptr)
+        m->backend->vt->pinned_free(m->backend, &ses->lora_image);
     if (ses->arena.ptr)
         m->backend->vt->free(m->backend, &ses->arena);
     if (m->backend)

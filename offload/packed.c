@@ -43,13 +43,17 @@ static bool is_packed(const dfx_tensors *file) {
     return !dfx_tensors_is_gguf(file) && dfx_tensors_metadata(file, DFX_PACKED_KEY_VERSION);
 }
 
-bool dfx_packed_is(const char *path) {
+dfx_status dfx_packed_ask(const char *path, const dfx_sink *sink, bool *is) {
     dfx_tensors *set;
-    if (dfx_tensors_open_file(path, NULL, &set) != DFX_OK)
-        return false;
-    bool is = is_packed(set);
+    DFX_TRY(dfx_tensors_open_file(path, sink, &set));
+    *is = is_packed(set);
     dfx_tensors_close(set);
-    return is;
+    return DFX_OK;
+}
+
+bool dfx_packed_is(const char *path) {
+    bool is = false;
+    return dfx_packed_ask(path, NULL, &is) == DFX_OK && is;
 }
 
 dfx_status dfx_packed_open(const char *path, const dfx_sink *sink, dfx_packed **out) {

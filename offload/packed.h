@@ -32,6 +32,9 @@ typedef struct dfx_packed dfx_packed;
 /* Is it a packed model (a safetensors file with our metadata)? False for anything else. Cheap; says nothing. */
 bool dfx_packed_is(const char *path);
 
+/* The same where it must be a file of weights. Errors: those of dfx_tensors_open_file(). */
+dfx_status dfx_packed_ask(const char *path, const dfx_sink *sink, bool *is);
+
 /* Errors: DFX_E_IO; DFX_E_FORMAT: not packed, a version that we do not read, pages that do not lie as they must. */
 dfx_status dfx_packed_open(const char *path, const dfx_sink *sink, dfx_packed **out);
 void dfx_packed_close(dfx_packed *packed); /* NULL is fine */

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/cuda_check_adapter.h"
 #include "tests/cuda_check_fused.h"
 #include "tests/cuda_check_rows.h"
 #include "tests/cuda_goldens.h"
@@ -408,6 +409,7 @@ static void check_groupnorm_stats(pair *p) {
 
 static void check_all(pair *p) {
     check_linears(p);
+    check_adapters(p);
     check_fused(p);
     check_attentions(p);
     check_conv(p);

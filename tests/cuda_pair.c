@@ -373,6 +373,8 @@ void pair_end_rows(pair *p, const int *n_rows, int n) {
         for (int slot = 0; slot < DFX_OP_SLOTS; slot++)
             if (slot != DFX_LINEAR_W && whole.m[slot].rows == whole.m[0].rows)
                 p->on_cuda.m[slot].rows = n_rows[i];
+        if (dfx_op_is_codes(&whole, DFX_LINEAR_X))
+            p->on_cuda.m[DFX_LINEAR_X_SCALE].cols = n_rows[i];
         p->cuda->vt->workspace_free(p->cuda);
         run(p, p->cuda, &p->on_cuda);
         void *part = download(p);

@@ -224,6 +224,8 @@ const char *draw_pack(draw_rig *r, const char *name, dfx_qformat quant, bool com
     dfx_pack_options options = {.quant = quant, .compress = compress, .n_threads = r->n_threads};
     dfx_pack_report report;
     tmpdir_join(r->dir, name, path);
-    assert_int_equal(dfx_model_pack(DRAW_SCENES, &options, path, &r->log->sink, &report), DFX_OK);
+    assert_int_equal(dfx_model_pack(&(dfx_model_paths){.model = DRAW_SCENES}, false, &options, path,
+                                    &r->log->sink, &report),
+                     DFX_OK);
     return path;
 }

@@ -13,7 +13,8 @@ static const char WEIGHTS[] = "text_encoder_2/model.safetensors";
 
 static void path_of(draw_rig *r, const char *folder, dfx_qformat quant, char out[DFX_PATH_BYTES]) {
     recorder_clear(r->log);
-    assert_int_equal(dfx_cache_path(folder, quant, &r->log->sink, out), DFX_OK);
+    assert_int_equal(dfx_cache_path(&(dfx_model_paths){.model = folder}, quant, &r->log->sink, out),
+                     DFX_OK);
     assert_int_equal(r->log->n_messages, 0);
 }
 
@@ -146,7 +147,9 @@ static void cache_is_below_home_without_xdg(void **state) {
     }
     unsetenv("XDG_CACHE_HOME");
     unsetenv("HOME");
-    assert_int_equal(dfx_cache_path(DRAW_SCENES, DFX_Q_STORED, &r->log->sink, path), DFX_E_IO);
+    assert_int_equal(
+        dfx_cache_path(&(dfx_model_paths){.model = DRAW_SCENES}, DFX_Q_STORED, &r->log->sink, path),
+        DFX_E_IO);
     said_error(r->log, "neither XDG_CACHE_HOME nor HOME is set");
     setenv("HOME", old_home, 1);
     free(old_home);
@@ -157,7 +160,9 @@ static void cache_below_a_file_is_refused(void **state) {
     char path[DFX_PATH_BYTES], base[TMPDIR_PATH];
     tmpdir_write_text(r->dir, "base/dfx-edge", ""); /* where the folder would be */
     setenv("XDG_CACHE_HOME", tmpdir_join(r->dir, "base", base), 1);
-    assert_int_equal(dfx_cache_path(DRAW_SCENES, DFX_Q_STORED, &r->log->sink, path), DFX_E_IO);
+    assert_int_equal(
+        dfx_cache_path(&(dfx_model_paths){.model = DRAW_SCENES}, DFX_Q_STORED, &r->log->sink, path),
+        DFX_E_IO);
     said_error(r->log, "base/dfx-edge: the cache folder cannot be made");
 }
 
@@ -165,8 +170,10 @@ static void cache_path_of_no_model_is_refused(void **state) {
     draw_rig *r = *state;
     char path[DFX_PATH_BYTES];
     size_t held = dfx_mem_held_bytes();
-    assert_int_equal(dfx_cache_path("no/such/folder", DFX_Q_STORED, &r->log->sink, path), DFX_E_IO);
-    said_error(r->log, "no/such/folder/text_encoder: the folder cannot be read");
+    assert_int_equal(dfx_cache_path(&(dfx_model_paths){.model = "no/such/folder"}, DFX_Q_STORED,
+                                    &r->log->sink, path),
+                     DFX_E_IO);
+    said_error(r->log, "no/such/folder: cannot open");
     assert_int_equal(dfx_mem_held_bytes(), held);
 }
 

@@ -179,7 +179,8 @@ static void embed_from_packed_file_equals_folder(void **state) {
         dfx_pack_options options = {
             .quant = packs[i].quant, .compress = packs[i].compress, .n_threads = 2};
         tmpdir_join(r->dir, "packed.safetensors", path);
-        assert_int_equal(dfx_model_pack("models/scenes", &options, path, &r->sink, &report),
+        assert_int_equal(dfx_model_pack(&(dfx_model_paths){.model = "models/scenes"}, false,
+                                        &options, path, &r->sink, &report),
                          DFX_OK);
         assert_int_equal(dfx_packed_open(path, &r->sink, &packed), DFX_OK);
         env.tensors = dfx_packed_tensors(packed, "text_encoder_2");

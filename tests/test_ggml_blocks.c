@@ -8,7 +8,6 @@
 
 #include "core/ggml_blocks.h"
 #include "core/safetensors.h"
-#include "models/lora_values.h"
 #include "quant/q_error.h"
 
 static const char golden[] = "tests/golden/ggml_blocks.safetensors";
@@ -199,20 +198,6 @@ static void rows_that_cut_blocks_are_refused(void **state) {
     recorder_fini(&log);
 }
 
-/* A LoRA may come as GGUF, too: what of it is looked at goes by pieces of the file. */
-static void lora_values_of_blocks_are_looked_at_as_numbers(void **state) {
-    dfx_tensors *set = NULL;
-    bool zero = true;
-    assert_int_equal(dfx_tensors_open_file("tests/golden/types.gguf", NULL, &set), DFX_OK);
-    EACH_TYPE(dtype) {
-        char name[40];
-        snprintf(name, sizeof(name), "block.%s.weight", dfx_dtype_name(dtype));
-        assert_int_equal(dfx_lora_is_zero(set, dfx_tensors_find(set, name), NULL, &zero), DFX_OK);
-        assert_false(zero);
-    }
-    dfx_tensors_close(set);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_have_the_sizes_of_the_format),
@@ -222,7 +207,6 @@ int main(void) {
         cmocka_unit_test(measuring_wants_rows_of_whole_blocks),
         cmocka_unit_test(rows_of_blocks_encode_as_their_values),
         cmocka_unit_test(rows_that_cut_blocks_are_refused),
-        cmocka_unit_test(lora_values_of_blocks_are_looked_at_as_numbers),
     };
     return cmocka_run_group_tests(tests, open_golden, close_golden);
 }

@@ -58,7 +58,7 @@ static void open_of_nothing_or_a_file_is_refused(void **state) {
     draw_open_fails(r, "no/such/folder", DFX_E_IO, "no/such/folder");
     draw_open_fails(r, "models/scenes/dfx.json", DFX_E_FORMAT, "dfx.json");
     draw_open_fails(r, "models/scenes/transformer/diffusion_pytorch_model.safetensors",
-                    DFX_E_FORMAT, "not a packed model");
+                    DFX_E_FORMAT, "no CLIP text encoder, no T5 encoder, no VAE in this file");
 }
 
 static void open_with_unknown_quant_is_refused(void **state) {
@@ -177,7 +177,7 @@ static void open_packs_a_folder_once(void **state) {
     draw_rig *r = *state;
     use_own_cache(r);
     draw_open(r, DRAW_SCENES, 0);
-    said_words(r->log, DFX_INFO, "packing models/scenes once into");
+    said_words(r->log, DFX_INFO, "packing models/scenes into");
     assert_true(dfx_packed_is(packed_path(r)));
     draw_open(r, DRAW_SCENES, 0);
     said_nothing(r->log, DFX_INFO);

@@ -81,7 +81,9 @@ static void pack_bundled_model_is_what_programs_read(void **state) {
         dfx_pack_options o = {.quant = formats[i], .compress = formats[i] == DFX_Q_STORED};
         dfx_pack_report report;
         dfx_packed *packed;
-        assert_int_equal(dfx_model_pack(SCENES, &o, path, &dir->log.sink, &report), DFX_OK);
+        assert_int_equal(dfx_model_pack(&(dfx_model_paths){.model = SCENES}, false, &o, path,
+                                        &dir->log.sink, &report),
+                         DFX_OK);
         said_nothing(&dir->log, DFX_WARN);
         assert_int_equal(dfx_packed_open(path, &dir->log.sink, &packed), DFX_OK);
         assert_string_equal(dfx_packed_source(packed), SCENES);
@@ -105,11 +107,15 @@ static void pack_of_what_is_no_folder_is_refused(void **state) {
     dfx_pack_options o = {.quant = DFX_Q_INT8};
     char path[TMPDIR_PATH];
     tmpdir_join(dir, "none", path);
-    assert_int_equal(dfx_model_pack(path, &o, NULL, &dir->log.sink, &report), DFX_E_IO);
-    said_error(&dir->log, "model_index.json");
+    assert_int_equal(
+        dfx_model_pack(&(dfx_model_paths){.model = path}, false, &o, NULL, &dir->log.sink, &report),
+        DFX_E_IO);
+    said_error(&dir->log, "none: cannot open");
     recorder_clear(&dir->log);
     tmpdir_write_text(dir, "model_index.json", "{\"_class_name\": \"StableDiffusionPipeline\"}");
-    assert_int_equal(dfx_model_pack(dir->path, &o, NULL, &dir->log.sink, &report), DFX_E_FORMAT);
+    assert_int_equal(dfx_model_pack(&(dfx_model_paths){.model = dir->path}, false, &o, NULL,
+                                    &dir->log.sink, &report),
+                     DFX_E_FORMAT);
     said_error(&dir->log, "StableDiffusionPipeline");
 }
 

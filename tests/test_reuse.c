@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "models/model.h"
+#include "tests/bf16_device.h"
 #include "tests/draw_rig.h"
 #include "tests/lora_file.h"
 
@@ -382,6 +383,55 @@ static void reuse_beside_loras_keeps_them_in_every_part(void **state) {
         dfx_image_free(all[i]);
 }
 
+/* ---- a device that records, with activations in BF16 */
+
+static void open_recording(draw_rig *r, uint64_t budget_bytes) {
+    draw_open(r, DRAW_SCENES, budget_bytes);
+    r->model->backend->vt->close(r->model->backend);
+    r->model->backend = NULL;
+    assert_int_equal(bf16_device_open(r->n_threads, &r->model->sink, &r->model->backend), DFX_OK);
+}
+
+/* Recorded parts hold addresses: of a page in every place that it is found in, of each lane. Twice, so that what was recorded for
+ * one picture is replayed for the next; alone and together. */
+static void reuse_of_recorded_parts_gives_same_bytes(void **state) {
+    static const char option[] = "--vram-budget ";
+    draw_rig *r = *state;
+    dfx_image want[N], images[N];
+    open_recording(r, 0);
+    dfx_request request = usual_request(r, 0, 0);
+    dfx_image full = draw(r, &request);
+    request.reuse = NEVER;
+    dfx_image never = draw(r, &request);
+    draw_same(&full, &never);
+    for (int i = 0; i < N; i++) {
+        request = usual_request(r, i, SOMETIMES);
+        want[i] = draw(r, &request);
+    }
+    assert_true(want[0].n_reused > 0);
+    assert_true(r->model->session.executor.n_recorded > 0);
+    r->offload = "nvme";
+    open_recording(r, 1);
+    draw_fails(r, &request, DFX_E_NOFIT, option);
+    const char *refusal = r->log->messages[r->log->n_messages - 1].text;
+    uint64_t least = strtoull(strstr(refusal, option) + strlen(option), NULL, 10);
+    for (int lanes = 0; lanes < 2; lanes++) {
+        open_recording(r, lanes ? least * 3 / 2 : least);
+        r->model->profile.link_bytes_per_s = r->model->profile.disk_bytes_per_s = 1e6;
+        for (int again = 0; again < 2; again++) {
+            request = usual_request(r, 0, SOMETIMES);
+            assert_int_equal(dfx_generate_batch(r->model, &request, lanes ? N : 1, images), DFX_OK);
+            assert_int_equal(r->model->session.shape.n_lanes > 1, lanes);
+            for (int i = 0; i < (lanes ? N : 1); i++)
+                same_file(&want[i], &images[i]);
+            free_images(images, lanes ? N : 1);
+        }
+    }
+    free_images(want, N);
+    dfx_image_free(&full);
+    dfx_image_free(&never);
+}
+
 /* Cancels when a step is reported. */
 typedef struct stopper {
     int step;
@@ -469,6 +519,7 @@ int main(void) {
         WITH_DRAW_RIG(reuse_at_any_budget_and_offload_gives_same_bytes),
         WITH_DRAW_RIG(reuse_in_lanes_gives_pictures_made_alone),
         WITH_DRAW_RIG(reuse_beside_loras_keeps_them_in_every_part),
+        WITH_DRAW_RIG(reuse_of_recorded_parts_gives_same_bytes),
         WITH_DRAW_RIG(reuse_books_the_time_of_every_step),
         WITH_DRAW_RIG(reuse_cancelled_at_any_step_leaves_session_usable),
         WITH_DRAW_RIG(reuse_that_is_no_threshold_is_refused),

@@ -165,8 +165,8 @@ static dfx_status list_loras(const batch *b, const char ***out, int *n_out) {
     DFX_OR_RETURN(dfx_take_array(b->console, most, "batch file", &paths));
     for (int i = 0; i < b->file.n_lines; i++) {
         const dfx_lora_list *loras = b->requests[i].picture.loras;
-        for (int k = 0; loras && k < loras->n; k++)
-            paths[n++] = loras->paths[k];
+        for (int k = 0; loras && k < loras->n_acting; k++)
+            paths[n++] = loras->acting[k];
         if (loras)
             paths[n++] = NULL;
     }

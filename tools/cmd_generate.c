@@ -116,8 +116,8 @@ static dfx_status make_pictures(const generate_settings *settings, dfx_console *
     if (settings->batch_path)
         return dfx_batch_run(console, settings->batch_path, picture, &open, settings->json);
     if (picture->loras) {
-        open.loras = picture->loras->paths;
-        open.n_loras = picture->loras->n;
+        open.loras = picture->loras->acting;
+        open.n_loras = picture->loras->n_acting;
     }
     DFX_OR_RETURN(dfx_maker_open(&maker, console, &open, settings->json));
     dfx_status status = dfx_maker_make(&maker, picture);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "models/cache.h"
 #include "models/pack.h"
 #include "tools/commands.h"
 #include "tools/output.h"
@@ -11,6 +12,10 @@
 #include "tools/signals.h"
 
 enum {
+    OPT_VAE,
+    OPT_CLIP_L,
+    OPT_T5,
+    OPT_TOKENIZER,
     OPT_OUTPUT,
     OPT_QUANT,
     OPT_KEEP,
@@ -26,6 +31,10 @@ enum {
 };
 
 static const dfx_args_option options[N_OPTIONS] = {
+    [OPT_VAE] = {"vae", 0, "a file"},
+    [OPT_CLIP_L] = {"clip-l", 0, "a file"},
+    [OPT_T5] = {"t5", 0, "a file"},
+    [OPT_TOKENIZER] = {"tokenizer", 0, "a folder"},
     [OPT_OUTPUT] = {"output", 'o', "a file name"},
     [OPT_QUANT] = {"quant", 0, "int8, fp8, int8wo, bf16, f32, stored or auto"},
     [OPT_KEEP] = {"keep", 0, "patterns of names"},
@@ -42,7 +51,8 @@ static const dfx_args_option options[N_OPTIONS] = {
 enum { THREADS_MAX = 256 };
 
 typedef struct pack_settings {
-    const char *folder;
+    dfx_model_paths paths;
+    bool automatic; /* nobody asked for the format */
     char output[DFX_OUTPUT_PATH_BYTES];
     bool dry_run, json;
     dfx_pack_keep keep;
@@ -53,27 +63,13 @@ static bool on_cancelled(void *user) {
     return dfx_signals_interrupted();
 }
 
-/* The last part of a path without '/' at its end. */
-static void folder_name(const char *path, const char **name, int *len) {
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    *name = path + begin;
-    *len = (int)(end - begin);
-}
-
 static dfx_status choose_output(pack_settings *s, const char *given, dfx_console *console) {
-    const char *name;
-    int len;
-    folder_name(s->folder, &name, &len);
-    bool nameless = len == 0 || *name == '.' || *name == '/';
-    int wanted =
-        given ? snprintf(s->output, sizeof(s->output), "%s", given)
-              : snprintf(s->output, sizeof(s->output), "%.*s-%s.safetensors", nameless ? 5 : len,
-                         nameless ? "model" : name, dfx_q_name(s->pack.quant));
+    char name[128];
+    dfx_cache_short_name(s->paths.model, name, sizeof(name));
+    bool nameless = !*name || *name == '.' || *name == '/';
+    int wanted = given ? snprintf(s->output, sizeof(s->output), "%s", given)
+                       : snprintf(s->output, sizeof(s->output), "%s-%s.safetensors",
+                                  nameless ? "model" : name, dfx_q_name(s->pack.quant));
     size_t n = strlen(s->output);
     if (wanted >= (int)sizeof(s->output) || n < 13 ||
         strcmp(s->output + n - 12, ".safetensors") != 0)
@@ -88,11 +84,16 @@ static dfx_status read_settings(dfx_args *args, pack_settings *s, dfx_console *c
     dfx_pack_warn_twice(args, console);
     if (args->n_words != 1)
         return dfx_console_fail(console, DFX_E_USAGE,
-                                "pack: wanted one diffusers folder after it, found %d words",
+                                "pack: wanted one folder or file after it, found %d words",
                                 args->n_words);
     if (dfx_args_given(args, OPT_QUIET) && dfx_args_given(args, OPT_VERBOSE))
         return dfx_console_fail(console, DFX_E_USAGE, "--quiet and --verbose: wanted one of them");
-    s->folder = args->word;
+    s->paths = (dfx_model_paths){.model = args->word,
+                                 .vae = args->value[OPT_VAE],
+                                 .clip = args->value[OPT_CLIP_L],
+                                 .t5 = args->value[OPT_T5],
+                                 .tokenizer = args->value[OPT_TOKENIZER]};
+    s->automatic = !dfx_args_given(args, OPT_QUANT) || strcmp(args->value[OPT_QUANT], "auto") == 0;
     s->pack.quant = DFX_Q_INT8;
     s->pack.compress = dfx_args_given(args, OPT_COMPRESS);
     s->dry_run = dfx_args_given(args, OPT_DRY_RUN);
@@ -130,8 +131,8 @@ static dfx_status pack(pack_settings *s, dfx_console *console) {
     s->pack.progress = dfx_pack_progress_show;
     s->pack.cancelled = on_cancelled;
     s->pack.user = &progress;
-    dfx_status status =
-        dfx_model_pack(s->folder, &s->pack, s->dry_run ? NULL : s->output, &console->sink, &report);
+    dfx_status status = dfx_model_pack(&s->paths, s->automatic, &s->pack,
+                                       s->dry_run ? NULL : s->output, &console->sink, &report);
     if (status == DFX_E_CANCELLED) /* the library stops silently: we are the ones who asked */
         return dfx_console_fail(console, status, "interrupted; nothing was written");
     if (status != DFX_OK)

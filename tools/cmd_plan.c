@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "models/architecture.h"
+#include "models/checkpoint.h"
 #include "models/loras.h"
 #include "models/machine.h"
 #include "models/parts.h"
@@ -19,6 +20,10 @@
 
 enum {
     OPT_MODEL,
+    OPT_VAE,
+    OPT_CLIP_L,
+    OPT_T5,
+    OPT_TOKENIZER,
     OPT_LIKE,
     OPT_QUANT,
     OPT_VRAM_BUDGET,
@@ -45,6 +50,10 @@ enum {
 
 static const dfx_args_option options[N_OPTIONS] = {
     [OPT_MODEL] = {"model", 'm', "a model"},
+    [OPT_VAE] = {"vae", 0, "a file"},
+    [OPT_CLIP_L] = {"clip-l", 0, "a file"},
+    [OPT_T5] = {"t5", 0, "a file"},
+    [OPT_TOKENIZER] = {"tokenizer", 0, "a folder"},
     [OPT_LIKE] = {"like", 0, "flux-dev, flux-schnell, scenes or tiny"},
     [OPT_QUANT] = {"quant", 0, "int8, fp8, int8wo, bf16 or stored"},
     [OPT_VRAM_BUDGET] = {"vram-budget", 0, "a size such as 12G"},
@@ -70,7 +79,8 @@ static const dfx_args_option options[N_OPTIONS] = {
 
 /* The command line, understood. 0 leaves the choice to the model or the profile. */
 typedef struct plan_settings {
-    const char *model_path, *like, *profile; /* profile NULL: of this machine's device */
+    dfx_model_paths paths;
+    const char *like, *profile; /* profile NULL: of this machine's device */
     int width, height, steps, text_length, n_threads, n_pictures, lora_rank, n_loras;
     int quant; /* index into QUANTS; -1: not given */
     bool json, init, reuses;
@@ -118,7 +128,11 @@ static bool read_values(dfx_args *args, plan_settings *to) {
     to->json = dfx_args_given(args, OPT_JSON);
     to->init = dfx_args_given(args, OPT_INIT);
     to->reuses = dfx_args_given(args, OPT_REUSE);
-    to->model_path = args->value[OPT_MODEL];
+    to->paths = (dfx_model_paths){.model = args->value[OPT_MODEL],
+                                  .vae = args->value[OPT_VAE],
+                                  .clip = args->value[OPT_CLIP_L],
+                                  .t5 = args->value[OPT_T5],
+                                  .tokenizer = args->value[OPT_TOKENIZER]};
     to->like = dfx_args_given(args, OPT_LIKE) ? dfx_architecture_names()[like] : NULL;
     return good;
 }
@@ -130,7 +144,7 @@ static dfx_status read_settings(dfx_args *args, plan_settings *to, dfx_console *
             "plan: wanted options only, found \"%s\"; a model is --model FOLDER", args->word);
     if (!read_values(args, to))
         return dfx_console_fail(console, DFX_E_USAGE, "%s", args->error);
-    if (!to->model_path == !to->like)
+    if (!to->paths.model == !to->like)
         return dfx_console_fail(console, DFX_E_USAGE,
                                 "plan: wanted either --model or --like, found %s",
                                 to->like ? "both" : "neither");
@@ -161,15 +175,14 @@ typedef struct plan_subject {
     dfx_defaults defaults;
     dfx_q_policy policy; /* of weights that are not there yet */
     dfx_build_env env[DFX_N_COMPONENTS];
-    dfx_packed *packed;                     /* owned; NULL: a folder or an architecture */
-    dfx_tensors *tensors[DFX_N_COMPONENTS]; /* owned; of a folder that would be packed as it is */
+    dfx_packed *packed;         /* owned; NULL: a folder, files or an architecture */
+    dfx_checkpoint *checkpoint; /* owned; of a folder or files */
     const char *name;
     dfx_qformat quant;
 } plan_subject;
 
 static void close_subject(plan_subject *subject) {
-    for (int i = 0; i < DFX_N_COMPONENTS; i++)
-        dfx_tensors_close(subject->tensors[i]);
+    dfx_checkpoint_close(subject->checkpoint);
     dfx_packed_close(subject->packed);
 }
 
@@ -338,16 +351,18 @@ static dfx_status plan(const plan_settings *s, plan_subject *subject, dfx_consol
     return status;
 }
 
-/* Weights that would be packed in another format than they have are planned by the policy, from BF16. */
+/* Weights that would be packed in another format than they have are planned by the policy, from BF16; a checkpoint that would
+ * be packed as it is, by its tensors. */
 static void plan_by_policy(const plan_settings *s, plan_subject *subject, dfx_console *console) {
-    subject->quant = quant_of(s);
+    bool as_is = subject->checkpoint && subject->quant == DFX_Q_STORED;
     subject->policy = (dfx_q_policy){.target = subject->quant, .kept = DFX_Q_STORED};
     for (int i = 0; i < DFX_N_COMPONENTS; i++)
-        subject->env[i] = (dfx_build_env){.tensors = subject->tensors[i],
-                                          .like = &subject->policy,
-                                          .weight_only = subject->quant == DFX_Q_INT8WO,
-                                          .act_dtype = s->act_dtype,
-                                          .sink = &console->sink};
+        subject->env[i] = (dfx_build_env){
+            .tensors = as_is ? dfx_checkpoint_tensors(subject->checkpoint, (dfx_component)i) : NULL,
+            .like = &subject->policy,
+            .weight_only = subject->quant == DFX_Q_INT8WO,
+            .act_dtype = s->act_dtype,
+            .sink = &console->sink};
 }
 
 static dfx_status load_parts(plan_subject *subject, const dfx_bundle *bundle,
@@ -364,13 +379,13 @@ static dfx_status load_parts(plan_subject *subject, const dfx_bundle *bundle,
 }
 
 static dfx_status plan_packed(const plan_settings *s, plan_subject *subject, dfx_console *console) {
-    dfx_status status = dfx_packed_open(s->model_path, &console->sink, &subject->packed);
+    dfx_status status = dfx_packed_open(s->paths.model, &console->sink, &subject->packed);
     if (status != DFX_OK)
         return status;
     subject->quant = dfx_packed_quant(subject->packed);
     if (s->quant >= 0 && quant_of(s) != subject->quant)
         return dfx_console_fail(console, DFX_E_USAGE, "--quant %s: %s is packed as %s already",
-                                QUANTS[s->quant], s->model_path, dfx_q_name(subject->quant));
+                                QUANTS[s->quant], s->paths.model, dfx_q_name(subject->quant));
     for (int i = 0; i < DFX_N_COMPONENTS; i++)
         subject->env[i] = (dfx_build_env){
             .tensors = dfx_packed_tensors(subject->packed, dfx_component_places[i].folder),
@@ -382,19 +397,17 @@ static dfx_status plan_packed(const plan_settings *s, plan_subject *subject, dfx
     return status == DFX_OK ? plan(s, subject, console) : status;
 }
 
-/* A folder is not packed for this: its tables are enough. */
-static dfx_status plan_folder(const plan_settings *s, plan_subject *subject, dfx_console *console) {
-    dfx_bundle bundle = {.folder = s->model_path, .name = s->model_path};
-    dfx_status status = load_parts(subject, &bundle, console);
-    for (int i = 0; i < DFX_N_COMPONENTS && status == DFX_OK && quant_of(s) == DFX_Q_STORED; i++) {
-        char dir[DFX_PATH_BYTES];
-        status = dfx_path_join(&console->sink, s->model_path, dfx_component_places[i].folder, dir);
-        if (status == DFX_OK)
-            status = dfx_tensors_open_dir(dir, dfx_component_places[i].stem, &console->sink,
-                                          &subject->tensors[i]);
-    }
+/* Folders and files are not packed for this: their tables are enough. */
+static dfx_status plan_checkpoint(const plan_settings *s, plan_subject *subject,
+                                  dfx_console *console) {
+    dfx_checkpoint_options o = {
+        .paths = s->paths, .quant = quant_of(s), .automatic = quant_of(s) == DFX_Q_STORED};
+    dfx_status status = dfx_checkpoint_open(&o, &console->sink, &subject->checkpoint);
+    if (status == DFX_OK)
+        status = load_parts(subject, dfx_checkpoint_bundle(subject->checkpoint), console);
     if (status != DFX_OK)
         return status;
+    subject->quant = dfx_checkpoint_quant(subject->checkpoint);
     plan_by_policy(s, subject, console);
     return plan(s, subject, console);
 }
@@ -404,15 +417,20 @@ static dfx_status plan_like(const plan_settings *s, plan_subject *subject, dfx_c
     subject->configs = architecture->configs;
     subject->defaults = dfx_architecture_defaults(architecture);
     subject->name = s->like;
+    subject->quant = quant_of(s);
     plan_by_policy(s, subject, console);
     return plan(s, subject, console);
 }
 
 static dfx_status run_plan(const plan_settings *s, dfx_console *console) {
     static plan_subject subject; /* zeroed; too large for a stack */
-    dfx_status status = s->like                          ? plan_like(s, &subject, console)
-                        : dfx_file_is_dir(s->model_path) ? plan_folder(s, &subject, console)
-                                                         : plan_packed(s, &subject, console);
+    bool is_checkpoint = false;
+    dfx_status status =
+        s->like ? DFX_OK : dfx_checkpoint_ask(&s->paths, &console->sink, &is_checkpoint);
+    if (status == DFX_OK)
+        status = s->like         ? plan_like(s, &subject, console)
+                 : is_checkpoint ? plan_checkpoint(s, &subject, console)
+                                 : plan_packed(s, &subject, console);
     close_subject(&subject);
     return status;
 }

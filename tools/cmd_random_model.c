@@ -12,6 +12,7 @@
 #include "tools/progress.h"
 #include "tools/random_folder.h"
 #include "tools/random_lora.h"
+#include "tools/random_single.h"
 #include "tools/report.h"
 #include "tools/signals.h"
 
@@ -22,6 +23,8 @@ enum {
     OPT_KEEP,
     OPT_COMPRESS,
     OPT_LORA,
+    OPT_LAYOUT,
+    OPT_FORMAT,
     OPT_SEED,
     OPT_THREADS,
     OPT_QUIET,
@@ -38,6 +41,8 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_KEEP] = {"keep", 0, "patterns of names"},
     [OPT_COMPRESS] = {"compress", 0, NULL},
     [OPT_LORA] = {"lora", 0, "a rank"},
+    [OPT_LAYOUT] = {"layout", 0, "diffusers, bfl or comfy"},
+    [OPT_FORMAT] = {"format", 0, "bf16, fp8, fp8-scaled or gguf-q8_0"},
     [OPT_SEED] = {"seed", 0, "a number"},
     [OPT_THREADS] = {"threads", 0, "a number"},
     [OPT_QUIET] = {"quiet", 'q', NULL},
@@ -48,11 +53,21 @@ static const dfx_args_option options[N_OPTIONS] = {
 
 enum { THREADS_MAX = 256 };
 
+enum { LAYOUT_DIFFUSERS, LAYOUT_BFL, LAYOUT_COMFY };
+static const char *const LAYOUTS[] = {"diffusers", "bfl", "comfy", NULL};
+static const char *const FORMATS[] = {[DFX_SINGLE_BF16] = "bf16",
+                                      [DFX_SINGLE_FP8] = "fp8",
+                                      [DFX_SINGLE_FP8_SCALED] = "fp8-scaled",
+                                      [DFX_SINGLE_Q8_0] = "gguf-q8_0",
+                                      NULL};
+
 typedef struct random_settings {
     const dfx_architecture *arch;
     const char *output;
     bool to_file;
     int lora_rank; /* 0: a model */
+    int layout;    /* LAYOUTS */
+    dfx_single_format format;
     uint64_t seed;
     dfx_pack_keep keep;
     dfx_pack_options pack;
@@ -92,10 +107,30 @@ static dfx_status check_lora_options(const dfx_args *args, const random_settings
                                          s->output);
 }
 
+/* Single files are a folder's; GGUF is one component a file. */
+static dfx_status check_layout(const dfx_args *args, const random_settings *s,
+                               dfx_console *console) {
+    bool given = dfx_args_given(args, OPT_LAYOUT) || dfx_args_given(args, OPT_FORMAT);
+    if (given && (s->to_file || s->lora_rank))
+        return dfx_console_fail(console, DFX_E_USAGE,
+                                "--layout and --format: wanted with an --output that is a folder");
+    if (s->layout == LAYOUT_DIFFUSERS && s->format != DFX_SINGLE_BF16)
+        return dfx_console_fail(
+            console, DFX_E_USAGE,
+            "--format %s: wanted with --layout bfl or comfy; a diffusers folder is "
+            "bf16",
+            FORMATS[s->format]);
+    if (s->layout == LAYOUT_COMFY && s->format == DFX_SINGLE_Q8_0)
+        return dfx_console_fail(console, DFX_E_USAGE,
+                                "--format gguf-q8_0: wanted with --layout bfl; all in one are "
+                                "safetensors files only");
+    return DFX_OK;
+}
+
 static dfx_status read_settings(dfx_args *args, random_settings *s, dfx_console *console) {
     dfx_status status;
     bool seeded = false;
-    int like = 0;
+    int like = 0, format = DFX_SINGLE_BF16;
     dfx_pack_warn_twice(args, console);
     if (args->n_words != 0)
         return dfx_console_fail(console, DFX_E_USAGE, "random-model: wanted options only, found %s",
@@ -105,6 +140,8 @@ static dfx_status read_settings(dfx_args *args, random_settings *s, dfx_console 
                                 "random-model: wanted --like and --output, as in dfx-edge "
                                 "random-model --like flux-dev -o random.safetensors");
     if (!dfx_args_choice(args, OPT_LIKE, dfx_architecture_names(), &like) ||
+        !dfx_args_choice(args, OPT_LAYOUT, LAYOUTS, &s->layout) ||
+        !dfx_args_choice(args, OPT_FORMAT, FORMATS, &format) ||
         !dfx_args_seed(args, OPT_SEED, &seeded, &s->seed) ||
         !dfx_args_int(args, OPT_LORA, 1, DFX_ADAPTER_RANK_MAX, &s->lora_rank) ||
         !dfx_args_int(args, OPT_THREADS, 1, THREADS_MAX, &s->pack.n_threads))
@@ -113,6 +150,8 @@ static dfx_status read_settings(dfx_args *args, random_settings *s, dfx_console 
     s->output = args->value[OPT_OUTPUT];
     size_t n = strlen(s->output);
     s->to_file = n > 12 && strcmp(s->output + n - 12, ".safetensors") == 0;
+    s->format = (dfx_single_format)format;
+    DFX_TRY_OUT(status, check_layout(args, s, console));
     if (s->lora_rank)
         return check_lora_options(args, s, console);
     if (!s->to_file)
@@ -168,14 +207,18 @@ static dfx_status write_folder(random_settings *s, dfx_random_weights *weights,
                                const dfx_random_files *files, dfx_console *console) {
     char size[DFX_REPORT_TEXT_BYTES], seconds[DFX_PROGRESS_SECONDS_BYTES];
     const dfx_pack_progress *progress = s->pack.user;
-    dfx_random_folder_options o = {.n_threads = s->pack.n_threads,
-                                   .progress = s->pack.progress,
-                                   .cancelled = s->pack.cancelled,
-                                   .user = s->pack.user};
+    dfx_random_options o = {.n_threads = s->pack.n_threads,
+                            .progress = s->pack.progress,
+                            .cancelled = s->pack.cancelled,
+                            .user = s->pack.user};
     uint64_t n_bytes;
     struct timespec now;
     dfx_status status =
-        dfx_random_folder_write(weights, files, s->output, &o, &console->sink, &n_bytes);
+        s->layout == LAYOUT_DIFFUSERS
+            ? dfx_random_folder_write(weights, files, s->output, &o, &console->sink, &n_bytes)
+            : dfx_random_single_write(weights, files, s->output,
+                                      s->layout == LAYOUT_BFL ? DFX_SINGLE_BFL : DFX_SINGLE_COMFY,
+                                      s->format, &o, &console->sink, &n_bytes);
     if (status != DFX_OK)
         return status;
     clock_gettime(CLOCK_MONOTONIC, &now);

@@ -290,8 +290,8 @@ static dfx_status open_repl(repl *r, dfx_args *args, dfx_model_options *model) {
                                 "line");
     DFX_OR_RETURN(dfx_model_options_read(args, r->console, model));
     if (r->defaults.loras) {
-        model->open.loras = r->defaults.loras->paths;
-        model->open.n_loras = r->defaults.loras->n;
+        model->open.loras = r->defaults.loras->acting;
+        model->open.n_loras = r->defaults.loras->n_acting;
     }
     DFX_OR_RETURN(dfx_maker_open(&r->maker, r->console, &model->open, r->json));
     if (r->terminal)

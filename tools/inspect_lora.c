@@ -18,7 +18,7 @@ static dfx_status find_configs(const char *model, const dfx_sink *sink, dfx_conf
         *out = dfx_architecture_find("flux-dev")->configs;
         return DFX_OK;
     }
-    DFX_TRY(dfx_model_check(model, sink, &parts));
+    DFX_TRY(dfx_model_check(&(dfx_model_paths){.model = model}, sink, &parts));
     *out = parts.configs;
     dfx_parts_fini(&parts);
     return DFX_OK;

@@ -17,8 +17,9 @@
 
 enum { INDEX_BYTES_MAX = 1 << 20, VERDICT_BYTES = 4096 };
 
+/* Of a component's folder. */
 static const char not_alone[] =
-    "dfx-edge cannot run this alone: it runs diffusers folders, the ones with model_index.json";
+    "dfx-edge cannot run this alone; it can be a part beside a transformer: --vae, --clip-l, --t5";
 
 static dfx_status no_memory(const dfx_sink *sink, const char *path) {
     return dfx_fail(sink, DFX_E_NOFIT, "%s: no memory to describe it", path);
@@ -45,13 +46,17 @@ static json_t *metadata_strings(const dfx_tensors *set) {
 
 static json_t *judge(const char *path);
 
-/* A packed model is more than its tensors, and can be run. */
-static dfx_status add_packed(const char *path, const dfx_sink *sink, json_t *file) {
+static dfx_status add_verdict(const char *path, const dfx_sink *sink, json_t *file) {
     json_t *verdict = judge(path);
     bool runs = verdict && strncmp(json_string_value(verdict), "dfx-edge can ", 13) == 0;
     if (json_object_set_new(file, "verdict", verdict) != 0 ||
         json_object_set_new(file, "runs", json_boolean(runs)) != 0)
         return no_memory(sink, path);
+    return DFX_OK;
+}
+
+/* A packed model is more than its tensors. */
+static dfx_status add_packed(const char *path, const dfx_sink *sink, json_t *file) {
     json_object_del(json_object_get(file, "metadata"), "dfx.pages"); /* "pages" says it in full */
     return dfx_inspect_packed(path, sink, file);
 }
@@ -65,6 +70,8 @@ static dfx_status read_file(const char *path, bool listed, const dfx_sink *sink,
                        dfx_tensors_file_format(set, 0), "metadata", metadata_strings(set), "table",
                        dfx_inspect_table(set, listed), "runs", 0, "verdict", not_alone),
              sink, path, out);
+    if (status == DFX_OK && !dfx_kind_is_adapter(set))
+        status = add_verdict(path, sink, *out);
     if (status == DFX_OK && dfx_packed_is(path))
         status = add_packed(path, sink, *out);
     dfx_tensors_close(set);
@@ -191,7 +198,7 @@ static json_t *judge(const char *path) {
     char error[VERDICT_BYTES] = "";
     dfx_sink sink = {.say = record_error, .user = error};
     dfx_parts parts;
-    dfx_status status = dfx_model_check(path, &sink, &parts);
+    dfx_status status = dfx_model_check(&(dfx_model_paths){.model = path}, &sink, &parts);
     if (status != DFX_OK)
         return json_sprintf("dfx-edge cannot run this: %s",
                             error[0] ? error : dfx_status_text(status));

@@ -8,8 +8,9 @@ dfx_status dfx_lora_list_read(dfx_lora_list *list, const dfx_args *args, int whi
     for (int i = 0; i < list->n; i++) {
         if (!dfx_lora_option_parse(values[i], &list->options[i], error))
             return dfx_console_fail(console, DFX_E_USAGE, "%s", error);
-        list->paths[i] = list->options[i].path;
         list->uses[i] = (dfx_lora_use){list->options[i].path, list->options[i].strength};
+        if (list->options[i].strength != 0)
+            list->acting[list->n_acting++] = list->options[i].path;
     }
     return DFX_OK;
 }

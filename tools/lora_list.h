@@ -9,9 +9,12 @@
 
 typedef struct dfx_lora_list {
     dfx_lora_option options[DFX_ARGS_LISTED_MAX];
-    const char *paths[DFX_ARGS_LISTED_MAX]; /* of options */
-    dfx_lora_use uses[DFX_ARGS_LISTED_MAX];
+    dfx_lora_use uses[DFX_ARGS_LISTED_MAX]; /* of options */
     int n;
+    const char *acting
+        [DFX_ARGS_LISTED_MAX]; /* paths of those whose strength is not 0, for which room is made: with none of
+                                              * them the picture is, bit for bit, the one without --lora */
+    int n_acting;
 } dfx_lora_list;
 
 /* Values of the listed option `which`. The list must not be moved afterwards. Errors: DFX_E_USAGE, said. */

@@ -28,6 +28,10 @@ static bool read_values(dfx_args *args, dfx_open_options *open) {
     open->verify_always = verify == 1;
     open->profile = args->value[DFX_MODEL_PROFILE];
     open->trace_path = args->value[DFX_MODEL_TRACE];
+    open->vae_path = args->value[DFX_MODEL_VAE];
+    open->clip_path = args->value[DFX_MODEL_CLIP_L];
+    open->t5_path = args->value[DFX_MODEL_T5];
+    open->tokenizer_path = args->value[DFX_MODEL_TOKENIZER];
     return good;
 }
 

@@ -7,7 +7,11 @@
 #include "tools/picture_options.h"
 
 #define DFX_MODEL_OPTIONS(X)                                \
-    X(PATH, "model", 'm', "a folder")                       \
+    X(PATH, "model", 'm', "a folder or file")               \
+    X(VAE, "vae", 0, "a file")                              \
+    X(CLIP_L, "clip-l", 0, "a file")                        \
+    X(T5, "t5", 0, "a file")                                \
+    X(TOKENIZER, "tokenizer", 0, "a folder")                \
     X(DEVICE, "device", 0, "auto, cpu, cuda or cuda:N")     \
     X(THREADS, "threads", 0, "a number")                    \
     X(VRAM_BUDGET, "vram-budget", 0, "a size such as 12G")  \

@@ -3,19 +3,13 @@
 #define DFX_TOOLS_RANDOM_FOLDER_H
 
 #include "tools/random_files.h"
+#include "tools/random_stream.h"
 #include "tools/random_weights.h"
-
-typedef struct dfx_random_folder_options {
-    int n_threads; /* 0: one for each usable core */
-    void (*progress)(void *user, uint64_t done_bytes, uint64_t all_bytes);
-    bool (*cancelled)(void *user);
-    void *user;
-} dfx_random_folder_options;
 
 /* `dir` is made; it must not be there, or be empty. model_index.json comes last, so that until then it is no model; what is
  * there after a failure may be deleted. Errors: DFX_E_IO, DFX_E_USAGE, DFX_E_CANCELLED, DFX_E_NOFIT. */
 dfx_status dfx_random_folder_write(dfx_random_weights *weights, const dfx_random_files *files,
-                                   const char *dir, const dfx_random_folder_options *options,
+                                   const char *dir, const dfx_random_options *options,
                                    const dfx_sink *sink, uint64_t *out_bytes);
 
 #endif

@@ -130,6 +130,13 @@ static uint16_t scaled(uint16_t bf16, unsigned shift) {
     return (uint16_t)(bf16 - (shift << 7));
 }
 
+float dfx_random_weights_max(const dfx_random_weights *w, const dfx_tensor *t) {
+    float most = 0;
+    for (size_t i = 0; i < TABLE; i++)
+        most = fmaxf(most, fabsf(dfx_bf16_to_f32(w->table[i])));
+    return is_one(t) ? 1 : ldexpf(most, -(int)shift_of(t));
+}
+
 dfx_status dfx_random_weights_read(void *user, const char *component, const dfx_tensor *t,
                                    uint64_t off, void *dst, size_t n_bytes) {
     const dfx_random_weights *w = user;

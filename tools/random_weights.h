@@ -26,4 +26,7 @@ void dfx_random_weights_fini(dfx_random_weights *weights); /* zeroed is fine */
 dfx_status dfx_random_weights_read(void *weights, const char *component, const dfx_tensor *tensor,
                                    uint64_t off, void *dst, size_t n_bytes);
 
+/* The greatest magnitude that a value of the tensor can have: the table's, divided. */
+float dfx_random_weights_max(const dfx_random_weights *weights, const dfx_tensor *tensor);
+
 #endif

@@ -1,7 +1,8 @@
 /* From sums to y, where cuBLASLt cannot do it itself:
- *     y[m,n] = r[m,n] + gate[n] * act(sums[m,n] * row_scales[m] * scale[n] + b[n])
+ *     y[m,n] = r[m,n] + gate[n] * act(sums[m,n] * row_scales[m] * scale[n] + low[m,n] + b[n])
  * from the left; parts that a call leaves out are skipped. The sum comes first because two scales may have a product that f32
- * cannot hold. Bound: memory, 6 bytes a value, 8 with r; sums that were just written are still in the second level cache. */
+ * cannot hold. Bound: memory, 6 bytes a value, 8 with r, 4 more with
+ * sums of t u^T (low); sums that were just written are still in the second level cache. */
 #include "kernels/cuda/cuda_device.cuh"
 #include "kernels/cuda/cuda_linear.h"
 
@@ -33,12 +34,16 @@ template <typename Sum> static __global__ void end_rows(end_args a) {
         int4 words[2] = {src[0], src[1]};
         Sum raw[DFX_CHUNK];
         memcpy(raw, words, sizeof(raw));
+        float low[DFX_CHUNK];
+        if (a.end.low)
+            dfx_cuda_load8(low, a.end.low + row * a.end.ld + at.col, DFX_CHUNK, true);
         float row_scale = a.end.row_scales ? a.end.row_scales[row] : 1.0f;
         if (a.r.ptr)
             dfx_cuda_load8(r, a.r, y_row, col, at.n);
 #pragma unroll
         for (int k = 0; k < DFX_CHUNK; k++) {
             float v = __fmul_rn(__fmul_rn((float)raw[k], row_scale), scale[k]);
+            v = a.end.low ? __fadd_rn(v, low[k]) : v;
             v = dfx_cuda_act(a.act, __fadd_rn(v, b[k]));
             v = a.gate.ptr ? __fmul_rn(v, gate[k]) : v;
             sums[k] = a.r.ptr ? __fadd_rn(r[k], v) : v;

@@ -1,4 +1,4 @@
-/* Which kernel makes the product of codes with all that follows it: Hopper's own where there is code of it, and the one of
+/* Which kernel makes a product with all that follows it: Hopper's own where there is code of it, and for codes the one of
  * mma.sync on devices whose tensor cores have nothing better. Those of Hopper and of data centre Blackwell (sm_100 to 119)
  * have: there cuBLASLt's sums with an epilogue behind them take less time than mma.sync (on an H200, [4608, 3072] of K 3072
  * in int8: 0.09 ms, and 0.13). */
@@ -23,12 +23,18 @@ static bool fits_bias(const dfx_mat *b) {
            b->dtype == DFX_DTYPE_F16;
 }
 
+static bool fits_low(const dfx_cuda_fused *p) {
+    return (!p->t.rows && !p->u.rows) ||
+           (fits_values(&p->t) && fits_values(&p->u) && p->t.cols % DFX_ADAPTER_GRAIN == 0);
+}
+
 bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    bool codes = p->in == DFX_DTYPE_I8 || p->in == DFX_DTYPE_F8_E4M3;
+    bool in = p->in == DFX_DTYPE_I8 || p->in == DFX_DTYPE_F8_E4M3 || p->in == DFX_DTYPE_BF16;
     bool extents = p->m >= 1 && p->n >= 8 && p->k >= 16 && p->n % 8 == 0 && p->k % 16 == 0 &&
                    p->m < MOST && p->n < MOST && p->k < MOST;
-    return codes && extents && aligned(p->x, p->ldx) && aligned(p->w, p->ldw) && fits_bias(&p->b) &&
-           fits_values(&p->y) && (!p->gate.rows || p->gate.dtype == DFX_DTYPE_BF16) &&
+    return in && extents && aligned(p->x, p->ldx) && aligned(p->w, p->ldw) && fits_bias(&p->b) &&
+           fits_low(p) && fits_values(&p->y) &&
+           (!p->gate.rows || p->gate.dtype == DFX_DTYPE_BF16) &&
            (!p->r.rows || fits_values(&p->r)) &&
            (dfx_cuda_fused_sm90_fits(cuda, p) ||
             (mma_is_best(cuda) && dfx_cuda_fused_mma_fits(cuda, p)));

@@ -1,9 +1,12 @@
-/* One kernel from codes to BF16 (cuda_fused.h), for sm_90a; empty elsewhere. cuda_fused_sm90.cu chooses tiles and launches.
+/* One kernel from codes, or BF16, to BF16 (cuda_fused.h), for sm_90a; empty elsewhere. cuda_fused_sm90.cu chooses tiles and launches.
  *
  * A block stays on its multiprocessor and takes one tile of y after another. Roles, by group of four warps: the last one
- * fetches (a warp asks TMA for codes, a warp widens what belongs to columns), the others multiply. Codes pass through a ring
- * of stages, each 128 of K of the tile's rows and columns; `full` and `empty` are its barriers. The blocks of a cluster lie
- * below each other: each fetches its rows and its share of the common columns, which TMA writes to all of them.
+ * fetches (a warp asks TMA for x and w, a warp widens what belongs to columns), the others multiply. x and w pass through a
+ * ring of stages, each 128 bytes of K of the tile's rows and columns; `full` and `empty` are its barriers. The blocks of a
+ * cluster lie below each other: each fetches its rows and its share of the common columns, which TMA writes to all of them.
+ *
+ * t and u are the last stages of a tile, 64 of their columns each. Where x and w are BF16 they are nothing but more of K.
+ * Sums of codes get their scales first, in the registers where they are, and then the product of t and u on top.
  *
  * A multiplying warp ends its rows by strips of 32 columns through its own boxes of shared memory: r comes in by TMA, y goes
  * out by TMA, nobody else is waited for.
@@ -20,19 +23,28 @@
 enum {
     FUSED_GROUP = 128,    /* threads that multiply together */
     FUSED_ROWS = 64,      /* of one product */
-    FUSED_K = 128,        /* of a stage: a row of 128 bytes */
+    FUSED_K = 128,        /* of a stage: bytes of a row */
+    FUSED_LOW_K = 64,     /* the same in values of t and u */
     FUSED_STRIP = 32,     /* columns that a warp ends at a time */
     FUSED_BOX = 1024,     /* bytes of 16 rows of them */
     FUSED_SHARED = 232448 /* bytes that a block can have */
 };
 
+/* What x and w are. */
+enum fused_in { FUSED_I8, FUSED_F8, FUSED_BF16 };
+
+template <fused_in IN> struct fused_sum { typedef float type; };
+template <> struct fused_sum<FUSED_I8> { typedef int32_t type; };
+
 /* What one compiled kernel does. GROUPS multiply, each BLOCKS times 64 rows of N columns. TAKE_TURNS: each of two has a tile of
  * its own, and one multiplies while the other ends its tile; else they share a tile. */
-template <typename Sum_, int GROUPS_, int BLOCKS_, int N_, int STAGES_, int CLUSTER_,
+template <fused_in IN_, int GROUPS_, int BLOCKS_, int N_, int STAGES_, int CLUSTER_,
           bool TAKE_TURNS_>
 struct fused_shape {
-    typedef Sum_ Sum; /* int32_t of I8, float of F8_E4M3 */
-    static constexpr bool TAKE_TURNS = TAKE_TURNS_, EXACT = (Sum)0.5f == 0;
+    typedef typename fused_sum<IN_>::type Sum;
+    static constexpr fused_in IN = IN_;
+    static constexpr bool TAKE_TURNS = TAKE_TURNS_;
+    static constexpr int K = IN == FUSED_BF16 ? FUSED_LOW_K : FUSED_K; /* values in a stage */
     static constexpr int GROUPS = GROUPS_, BLOCKS = BLOCKS_, N = N_;
     static constexpr int STAGES = STAGES_, CLUSTER = CLUSTER_;
     static constexpr int M = FUSED_ROWS * BLOCKS * (TAKE_TURNS ? 1 : GROUPS);
@@ -52,17 +64,19 @@ struct fused_shape {
     /* Registers of a thread; together no more than there are at the start. */
     static constexpr int FEWER = GROUPS == 2 ? 24 : 32, MORE = GROUPS == 2 ? 240 : 160;
     static_assert(!TAKE_TURNS || GROUPS == 2, "turns");
-    static_assert(EXACT || BLOCKS == 1, "registers for two sets of sums");
+    static_assert(IN != FUSED_F8 || BLOCKS == 1, "registers for two sets of sums");
     static_assert(BOXES >= 2, "r wants a second box while the first is in use");
     static_assert((2 * STAGES + 4 + WARPS * BOXES) * 8 <= BARRIERS_BYTES, "barriers");
     static_assert(N % FUSED_STRIP == 0 && N / CLUSTER % 8 == 0, "strips, swizzle");
 };
 
 typedef struct fused_args {
-    CUtensorMap x, w, r, y;
-    const float *xs, *ws;
+    CUtensorMap x, w, t, u, r, y;
+    const float *xs, *ws;     /* of codes */
     dfx_cuda_weights b, gate; /* gate: 1 where there is none */
-    int m, n, n_stages;       /* a tile has so many stages */
+    int m, n;
+    int n_stages, n_low,
+        rank; /* a tile has so many stages; n_low of them, the last, are of t and u [.., rank] */
     int rows, cols, band; /* in tiles, rows in those of a cluster; `band` rows are done together */
     bool has_r;
 } fused_args;
@@ -109,26 +123,37 @@ template <class S> struct fused_place {
 
 /* ---- fetching ---- */
 
+/* Columns from `k` on of the tile's rows and of its columns, to the next stage. */
 template <class S>
-static __device__ inline void fetch_codes(const fused_args &a, uint32_t shared,
-                                          fused_barriers<S> barriers) {
+static __device__ inline void fetch_stage(const CUtensorMap *x_map, const CUtensorMap *w_map, int k,
+                                          const fused_tile &tile, uint32_t shared,
+                                          fused_barriers<S> barriers, fused_place<S> &place) {
     constexpr int share = S::N / S::CLUSTER;
     constexpr uint16_t everyone = (1 << S::CLUSTER) - 1;
     int rank = S::CLUSTER > 1 ? (int)dfx_sm90_cluster_rank() : 0;
+    uint32_t x = shared + place.stage * S::STAGE_BYTES, full = barriers.full(place.stage);
+    uint32_t w = x + S::X_BYTES + rank * share * FUSED_K;
+    dfx_sm90_wait(barriers.empty(place.stage), place.parity ^ 1);
+    dfx_sm90_arrive_expect(full, S::STAGE_BYTES);
+    dfx_sm90_load(x, x_map, full, k, tile.row);
+    if (S::CLUSTER > 1)
+        dfx_sm90_load_all(w, w_map, full, k, tile.col + rank * share, everyone);
+    else
+        dfx_sm90_load(w, w_map, full, k, tile.col);
+    place.next();
+}
+
+template <class S, bool LOW>
+static __device__ inline void fetch_operands(const fused_args &a, uint32_t shared,
+                                             fused_barriers<S> barriers) {
     fused_place<S> place;
+    int n_first = LOW ? a.n_stages - a.n_low : a.n_stages;
     for (int i = blockIdx.x / S::CLUSTER; i < a.rows * a.cols; i += gridDim.x / S::CLUSTER) {
         fused_tile tile = fused_tile_of<S>(a, i);
-        for (int k = 0; k < a.n_stages; k++, place.next()) {
-            uint32_t x = shared + place.stage * S::STAGE_BYTES, full = barriers.full(place.stage);
-            uint32_t w = x + S::X_BYTES + rank * share * FUSED_K;
-            dfx_sm90_wait(barriers.empty(place.stage), place.parity ^ 1);
-            dfx_sm90_arrive_expect(full, S::STAGE_BYTES);
-            dfx_sm90_load(x, &a.x, full, k * FUSED_K, tile.row);
-            if (S::CLUSTER > 1)
-                dfx_sm90_load_all(w, &a.w, full, k * FUSED_K, tile.col + rank * share, everyone);
-            else
-                dfx_sm90_load(w, &a.w, full, k * FUSED_K, tile.col);
-        }
+        for (int k = 0; k < n_first; k++)
+            fetch_stage(&a.x, &a.w, k * S::K, tile, shared, barriers, place);
+        for (int k = 0; LOW && k < a.n_low; k++)
+            fetch_stage(&a.t, &a.u, k * FUSED_LOW_K, tile, shared, barriers, place);
     }
 }
 
@@ -145,7 +170,7 @@ static __device__ inline void fetch_columns(const fused_args &a, char *columns,
         for (int c = lane; c < S::N; c += DFX_WARP) {
             int col = tile_col + c;
             bool inside = col < a.n;
-            ends[c] = make_float2(inside ? a.ws[col] : 0.0f,
+            ends[c] = make_float2(inside && S::IN != FUSED_BF16 ? a.ws[col] : 0.0f,
                                   inside ? dfx_cuda_weight(a.b, 0, col) : 0.0f);
             gates[c] = inside && a.gate.ptr ? dfx_cuda_weight(a.gate, 0, col) : 1.0f;
         }
@@ -168,10 +193,27 @@ static __device__ inline int turn_of(int group) {
     return 1 + group;
 }
 
-/* Stages are given back one later, so that products of two are always queued. */
+/* One stage, onto sums unless it is the first. */
 template <class S, typename Sum>
-static __device__ inline void multiply(Sum (&sums)[S::BLOCKS][S::N / 2], int n_stages, uint32_t x,
-                                       uint32_t w, fused_barriers<S> barriers,
+static __device__ inline void multiply_step(Sum (&sums)[S::N / 2], uint64_t x, uint64_t w,
+                                            int add) {
+    if constexpr (S::IN == FUSED_BF16)
+        dfx_sm90_product_bf16(sums, x, w, add);
+    else
+        dfx_sm90_product(sums, x, w, add);
+}
+
+template <class S> static __device__ inline void give_turn(void) {
+    if (S::TAKE_TURNS)
+        dfx_sm90_meet_arrive(turn_of(1 - (int)threadIdx.x / FUSED_GROUP), 2 * FUSED_GROUP);
+}
+
+/* Stages are given back one later, so that products of two are always queued. The other group may have its turn when no stage
+ * of this tile is waited for any more: n_after follow, which multiply_low waits for; if it is one it is waited for here, so
+ * that the other group multiplies while this one gives its sums their scales. */
+template <class S, typename Sum>
+static __device__ inline void multiply(Sum (&sums)[S::BLOCKS][S::N / 2], int n_stages, int n_after,
+                                       uint32_t x, uint32_t w, fused_barriers<S> barriers,
                                        fused_place<S> &place) {
     int last = 0;
     for (int k = 0; k < n_stages; k++, place.next()) {
@@ -183,7 +225,7 @@ static __device__ inline void multiply(Sum (&sums)[S::BLOCKS][S::N / 2], int n_s
         for (int step = 0; step < 4; step++)
 #pragma unroll
             for (int block = 0; block < S::BLOCKS; block++)
-                dfx_sm90_product(sums[block], x_at + 2 * step + block * (FUSED_ROWS * FUSED_K / 16),
+                multiply_step<S>(sums[block], x_at + 2 * step + block * (FUSED_ROWS * FUSED_K / 16),
                                  w_at + 2 * step, k | step);
         dfx_sm90_products_commit();
         dfx_sm90_products_wait<1>();
@@ -191,8 +233,10 @@ static __device__ inline void multiply(Sum (&sums)[S::BLOCKS][S::N / 2], int n_s
             release(barriers, last);
         last = place.stage;
     }
-    if (S::TAKE_TURNS)
-        dfx_sm90_meet_arrive(turn_of(1 - (int)threadIdx.x / FUSED_GROUP), 2 * FUSED_GROUP);
+    if (S::TAKE_TURNS && n_after == 1)
+        dfx_sm90_wait(barriers.full(place.stage), place.parity);
+    if (n_after <= 1)
+        give_turn<S>();
     dfx_sm90_products_wait<0>();
     release(barriers, last);
 }
@@ -220,6 +264,36 @@ static __device__ inline void multiply_rounded(float (&sums)[S::N / 2], int n_st
 #pragma unroll
         for (int i = 0; i < S::N / 2; i++)
             sums[i] += stage_sums[i];
+    }
+}
+
+/* t u^T onto values, which are as scale_sums leaves them: the stages behind those of codes, 32 columns at a time, of which
+ * the last may be half zeros. */
+template <class S>
+static __device__ inline void multiply_low(typename S::Sum (&values)[S::BLOCKS][S::N / 2],
+                                           const fused_args &a, uint32_t x, uint32_t w,
+                                           fused_barriers<S> barriers, fused_place<S> &place) {
+    for (int left = a.rank, half = 0; left > 0; left -= 32, half ^= 1) {
+        uint32_t at = place.stage * S::STAGE_BYTES;
+        dfx_sm90_wait(barriers.full(place.stage), place.parity);
+        if (left <= FUSED_LOW_K && !half && a.n_low > 1)
+            give_turn<S>();
+        uint64_t t_at = dfx_sm90_operand(x + at) + 4 * half;
+        uint64_t u_at = dfx_sm90_operand(w + at) + 4 * half;
+        dfx_sm90_products_begin();
+#pragma unroll
+        for (int step = 0; step < 2; step++)
+#pragma unroll
+            for (int block = 0; block < S::BLOCKS; block++)
+                dfx_sm90_product_bf16(values[block],
+                                      t_at + 2 * step + block * (FUSED_ROWS * FUSED_K / 16),
+                                      u_at + 2 * step, 1);
+        dfx_sm90_products_commit();
+        dfx_sm90_products_wait<0>();
+        if (half || left <= 32) {
+            release(barriers, place.stage);
+            place.next();
+        }
     }
 }
 
@@ -254,14 +328,35 @@ static __device__ inline float2 fused_widen(uint32_t pair) {
     return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
 }
 
-template <bool GELU>
-static __device__ inline float fused_value(float sum, float xs, float ws, float b) {
-    float v = __fmul_rn(__fmul_rn(sum, xs), ws);
-    return dfx_cuda_act(GELU ? DFX_ACT_GELU_TANH : DFX_ACT_NONE, __fadd_rn(v, b));
+static __device__ inline float fused_scaled(float sum, float xs, float ws) {
+    return __fmul_rn(__fmul_rn(sum, xs), ws);
 }
 
-/* Adding -0 changes no value, so it stands for r where there is none; nor does 1 as a gate. */
-template <class S, bool GELU, typename Sum>
+/* Of a tile's columns: ws and b of a pair of columns that is a thread's. */
+static __device__ inline float4 fused_ends(const char *columns, int col) {
+    return ((const float4 *)columns)[col / 2 + (int)threadIdx.x % 4];
+}
+
+/* Sums of codes become the values in f32 that they stand for: their bits, in the same registers. */
+template <class S>
+static __device__ inline void scale_sums(typename S::Sum (&sums)[S::BLOCKS][S::N / 2],
+                                         const float (&xs)[S::BLOCKS][2], const char *columns) {
+#pragma unroll
+    for (int chunk = 0; chunk < S::N / 8; chunk++) {
+        float4 end = fused_ends(columns, chunk * 8);
+#pragma unroll
+        for (int i = 0; i < S::BLOCKS * 4; i++) {
+            int block = i / 4, at = chunk * 4 + i % 4;
+            float value =
+                fused_scaled((float)sums[block][at], xs[block][i % 4 / 2], i % 2 ? end.z : end.x);
+            memcpy(&sums[block][at], &value, sizeof(value));
+        }
+    }
+}
+
+/* SCALED: sums are values, as scale_sums leaves them. Adding -0 changes no value, so it stands for r where there is none; nor does 1 as a
+ * gate. */
+template <class S, bool GELU, bool SCALED, typename Sum>
 static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, const float *xs,
                                         const char *columns, int strip, uint32_t &box_parities) {
     const uint32_t minus_zeros = 0x80008000u;
@@ -280,18 +375,26 @@ static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, 
         for (int i = 0; i < FUSED_STRIP / 16; i++)
             dfx_sm90_load_fragments(words[i], at ^ i * 32);
     }
-    const float4 *ends = (const float4 *)columns;
+    const dfx_act act = GELU ? DFX_ACT_GELU_TANH : DFX_ACT_NONE;
     const float2 *gates = (const float2 *)(columns + S::N * sizeof(float2));
 #pragma unroll
     for (int chunk = 0; chunk < FUSED_STRIP / 8; chunk++) {
-        int pair = (strip % (S::N / FUSED_STRIP) * FUSED_STRIP + chunk * 8) / 2 + lane % 4;
-        float4 end = ends[pair];
-        float2 gate = GELU ? make_float2(1.0f, 1.0f) : gates[pair];
+        int col = strip % (S::N / FUSED_STRIP) * FUSED_STRIP + chunk * 8;
+        float4 end = fused_ends(columns, col);
+        float2 gate = GELU ? make_float2(1.0f, 1.0f) : gates[col / 2 + lane % 4];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const Sum *pair_sums = sums + chunk * 4 + half * 2;
-            float v0 = fused_value<GELU>((float)pair_sums[0], xs[half], end.x, end.y);
-            float v1 = fused_value<GELU>((float)pair_sums[1], xs[half], end.z, end.w);
+            float v0 = (float)pair_sums[0], v1 = (float)pair_sums[1];
+            if (SCALED) {
+                memcpy(&v0, &pair_sums[0], sizeof(v0));
+                memcpy(&v1, &pair_sums[1], sizeof(v1));
+            } else {
+                v0 = fused_scaled(v0, xs[half], end.x);
+                v1 = fused_scaled(v1, xs[half], end.z);
+            }
+            v0 = dfx_cuda_act(act, __fadd_rn(v0, end.y));
+            v1 = dfx_cuda_act(act, __fadd_rn(v1, end.w));
             uint32_t &word = words[chunk / 2][chunk % 2 * 2 + half];
             if (!GELU) {
                 float2 r = fused_widen(word);
@@ -322,13 +425,29 @@ static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, 
     }
 }
 
-template <class S, bool GELU>
+/* All strips of a warp's rows. */
+template <class S, bool GELU, bool SCALED, typename Sum>
+static __device__ inline void end_rows(const fused_end<S> &e,
+                                       const Sum (&sums)[S::BLOCKS][S::N / 2],
+                                       const float (&xs)[S::BLOCKS][2], const char *columns,
+                                       uint32_t &box_parities) {
+#pragma unroll
+    for (int strip = 0; strip < S::STRIPS; strip++) {
+        constexpr int a_block = S::N / FUSED_STRIP;
+        end_strip<S, GELU, SCALED>(e, &sums[strip / a_block][strip % a_block * (FUSED_STRIP / 2)],
+                                   xs[strip / a_block], columns, strip, box_parities);
+    }
+}
+
+template <class S, bool GELU, bool LOW>
 static __device__ inline void multiply_tiles(const fused_args &a, char *shared,
                                              fused_barriers<S> barriers) {
     int group = threadIdx.x / FUSED_GROUP, warp = threadIdx.x / DFX_WARP,
         lane = threadIdx.x % DFX_WARP;
     int group_row = S::TAKE_TURNS ? 0 : group * S::BLOCKS * FUSED_ROWS;
     int step = gridDim.x / S::CLUSTER, n_tiles = a.rows * a.cols;
+    constexpr bool plain = S::IN == FUSED_BF16; /* all stages are of one kind */
+    int n_after = LOW && !plain ? a.n_low : 0;
     uint32_t ring = dfx_sm90_address(shared), x = ring + group_row * FUSED_K, w = ring + S::X_BYTES;
     uint32_t box_parities = 0;
     int n = S::TAKE_TURNS ? group : 0, each = S::TAKE_TURNS ? S::GROUPS : 1;
@@ -350,7 +469,7 @@ static __device__ inline void multiply_tiles(const fused_args &a, char *shared,
 #pragma unroll
         for (int j = 0; j < S::BLOCKS * 2; j++) {
             int row = e.row + j / 2 * FUSED_ROWS + j % 2 * 8 + lane / 4;
-            xs[j / 2][j % 2] = row < a.m ? a.xs[row] : 0.0f;
+            xs[j / 2][j % 2] = !plain && row < a.m ? a.xs[row] : 0.0f;
         }
         if (lane == 0) {
             dfx_sm90_store_wait<0>();
@@ -362,20 +481,21 @@ static __device__ inline void multiply_tiles(const fused_args &a, char *shared,
         __syncwarp();
         if (S::TAKE_TURNS)
             dfx_sm90_meet(turn_of(group), 2 * FUSED_GROUP);
-        if constexpr (S::EXACT)
-            multiply<S>(sums, a.n_stages, x, w, barriers, place);
+        if constexpr (S::IN == FUSED_F8)
+            multiply_rounded<S>(sums[0], a.n_stages - n_after, x, w, barriers, place);
         else
-            multiply_rounded<S>(sums[0], a.n_stages, x, w, barriers, place);
-        if (S::TAKE_TURNS)
-            place.move((S::GROUPS - 1) * a.n_stages);
+            multiply<S>(sums, a.n_stages - n_after, n_after, x, w, barriers, place);
         const char *columns = shared + S::COLUMNS_AT + (n & 1) * S::COLUMNS_BYTES;
         dfx_sm90_wait(barriers.columns_full(n & 1), n >> 1 & 1);
-#pragma unroll
-        for (int strip = 0; strip < S::STRIPS; strip++) {
-            constexpr int a_block = S::N / FUSED_STRIP;
-            end_strip<S, GELU>(e, &sums[strip / a_block][strip % a_block * (FUSED_STRIP / 2)],
-                               xs[strip / a_block], columns, strip, box_parities);
+        if constexpr (LOW && !plain) {
+            scale_sums<S>(sums, xs, columns);
+            multiply_low<S>(sums, a, x, w, barriers, place);
+            end_rows<S, GELU, true>(e, sums, xs, columns, box_parities);
+        } else {
+            end_rows<S, GELU, plain>(e, sums, xs, columns, box_parities);
         }
+        if (S::TAKE_TURNS)
+            place.move((S::GROUPS - 1) * a.n_stages);
         if (lane == 0)
             dfx_sm90_arrive(barriers.columns_empty(n & 1));
     }
@@ -404,7 +524,8 @@ static __device__ inline void make_barriers(const fused_args &a, fused_barriers<
     dfx_sm90_map_prefetch(&a.y);
 }
 
-template <class S, bool GELU>
+/* LOW: with t and u. */
+template <class S, bool GELU, bool LOW>
 static __global__ void __launch_bounds__(S::THREADS, 1)
     fused_product(const __grid_constant__ fused_args a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -419,12 +540,12 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
     if (warp >= S::WARPS) {
         dfx_sm90_registers_fewer<S::FEWER>();
         if (warp == S::WARPS && threadIdx.x % DFX_WARP == 0)
-            fetch_codes(a, dfx_sm90_address(shared), barriers);
+            fetch_operands<S, LOW>(a, dfx_sm90_address(shared), barriers);
         else if (warp == S::WARPS + 1)
             fetch_columns(a, shared + S::COLUMNS_AT, barriers);
     } else {
         dfx_sm90_registers_more<S::MORE>();
-        multiply_tiles<S, GELU>(a, shared, barriers);
+        multiply_tiles<S, GELU, LOW>(a, shared, barriers);
     }
     if (S::CLUSTER > 1) /* others may still write to this block's shared memory */
         dfx_sm90_cluster_meet();

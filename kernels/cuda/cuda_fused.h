@@ -1,6 +1,7 @@
-/* The product of codes with all that follows it in one kernel:
- *     y[m,n] = r[m,n] + gate[n] * act((sum_k x[m,k] w[n,k]) * xs[m] * ws[n] + b[n])
- * from the left, as cuda_epilogue.cu computes it: for I8, where sums are exact, bit for bit the same. */
+/* A product with all that follows it in one kernel:
+ *     y[m,n] = r[m,n] + gate[n] * act((sum_k x[m,k] w[n,k]) * xs[m] * ws[n] + sum_i t[m,i] u[n,i] + b[n])
+ * from the left, as cuda_epilogue.cu computes it: for I8 without t and u, where sums are exact, bit for bit the same. BF16
+ * has no scales, and its sums go on over t and u. */
 #ifndef DFX_KERNELS_CUDA_FUSED_H
 #define DFX_KERNELS_CUDA_FUSED_H
 
@@ -10,18 +11,19 @@
 extern "C" {
 #endif
 
-/* Rows of x, w, r and y begin at multiples of 16 bytes. k is a multiple of 16, n of 8; all are below 2^22. Parts that a call
- * leaves out are zeroed. */
+/* Rows of matrices begin at multiples of 16 bytes. k is a multiple of 16, n of 8; all are below 2^22. Parts that a call leaves
+ * out are zeroed. */
 typedef struct dfx_cuda_fused {
-    dfx_dtype in; /* of x and w: I8 or F8_E4M3 */
+    dfx_dtype in; /* of x and w: I8, F8_E4M3 or BF16 */
     int64_t m, n, k;
-    const void *x, *w; /* [m, k], [n, k] */
-    int64_t ldx, ldw;  /* bytes from a row to the next */
-    const float *xs, *ws;
-    dfx_mat b;    /* [1, n] F32, BF16 or F16, or none */
-    dfx_mat gate; /* [1, n] BF16, or none */
-    dfx_mat r;    /* [m, n] BF16, or none; may be y itself, else does not overlap it */
-    dfx_mat y;    /* [m, n] BF16 */
+    const void *x, *w;    /* [m, k], [n, k] */
+    int64_t ldx, ldw;     /* bytes from a row to the next */
+    const float *xs, *ws; /* of codes */
+    dfx_mat t, u;         /* [m, rank] and [n, rank] BF16, or none; rank is a multiple of 16 */
+    dfx_mat b;            /* [1, n] F32, BF16 or F16, or none */
+    dfx_mat gate;         /* [1, n] BF16, or none */
+    dfx_mat r;            /* [m, n] BF16, or none; may be y itself, else does not overlap it */
+    dfx_mat y;            /* [m, n] BF16 */
     dfx_act act;
 } dfx_cuda_fused;
 
@@ -36,7 +38,7 @@ dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 
-/* cuda_fused_mma.cu: from sm_80 on, F8_E4M3 from sm_89 on; x and w of less than 4 GiB. */
+/* cuda_fused_mma.cu: codes, from sm_80 on, F8_E4M3 from sm_89 on; x and w of less than 4 GiB. */
 bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 dfx_status dfx_cuda_fused_mma_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 

@@ -11,6 +11,9 @@
  *   Tiles: at most 99 KiB a multiprocessor, which the smallest of these devices have, and all of its registers: one block of
  *   eight warps, or more that are smaller, of which one multiplies while another ends its tile.
  *
+ * t and u are the last stages, 32 of their columns each. Sums get their scales in the registers where they are, and the
+ * product of t and u is added.
+ *
  * FP8: Ada's tensor cores, like Hopper's, add e4m3 products with some 14 bits (measured by Zhang et al., "SageAttention2"), so
  * after every 128 of K their sums are added to others in f32 (numbers in cuda_fused.cuh). With 64 x 32 a warp there are
  * registers for both. */
@@ -49,9 +52,15 @@ struct mma_shape {
     static_assert(THREADS / DFX_WARP * FRAGMENT * STRIP_LD * 4 <= SHARED_BYTES, "strips");
 };
 
-typedef struct mma_args {
+/* Rows of bytes that are multiplied with each other: x and w, or t and u. */
+typedef struct mma_pair {
     const char *x, *w;
     uint32_t ldx, ldw;
+    int k; /* bytes of a row */
+} mma_pair;
+
+typedef struct mma_args {
+    mma_pair pairs[2]; /* x and w, t and u */
     const float *xs;
     dfx_cuda_weights ws, b;
     dfx_cuda_view gate;     /* without ptr where there is none */
@@ -59,7 +68,7 @@ typedef struct mma_args {
     __nv_bfloat16 *y;
     int64_t ldr, ldy;
     dfx_act act;
-    int m, n, k;
+    int m, n;
     int rows, cols, band; /* in tiles; `band` rows are done together */
 } mma_args;
 
@@ -93,30 +102,50 @@ static __device__ inline uint32_t place_of(int row, int chunk) {
 
 /* A thread fetches one chunk of every FETCHED-th row. */
 template <class S> struct mma_fetch {
+    int which;     /* of a.pairs */
     uint32_t x, w; /* bytes from the matrices to the thread's first rows, for the next stage */
     int x_left, w_left, k_left; /* from there to the end of the matrices */
-    uint32_t place;
+    uint32_t place;             /* of the first row in the first stage */
 
-    __device__ mma_fetch(const mma_args &a, int tile_row, int tile_col) {
+    __device__ mma_fetch(const mma_args &a, uint32_t shared, int tile_row, int tile_col) {
         int row = (int)threadIdx.x / ROW_CHUNKS, chunk = (int)threadIdx.x % ROW_CHUNKS;
-        x = (uint32_t)(tile_row + row) * a.ldx + chunk * CHUNK_BYTES;
-        w = (uint32_t)(tile_col + row) * a.ldw + chunk * CHUNK_BYTES;
         x_left = a.m - tile_row - row;
         w_left = a.n - tile_col - row;
-        k_left = a.k - chunk * CHUNK_BYTES;
-        place = place_of(row, chunk);
+        place = shared + place_of(row, chunk);
+        begin(a, 0);
+        asm volatile(""
+                     : "+r"(x_left), "+r"(w_left)); /* first_row() shall not be kept beside them */
     }
 
-    /* The next stage goes to `to`. Rows and K that are not there are zeros. */
-    __device__ void next(const mma_args &a, uint32_t to) {
-        to += place;
+    /* Of the tile. */
+    __device__ int first_row(const mma_args &a) const {
+        return a.m - x_left - (int)threadIdx.x / ROW_CHUNKS;
+    }
+
+    __device__ int first_col(const mma_args &a) const {
+        return a.n - w_left - (int)threadIdx.x / ROW_CHUNKS;
+    }
+
+    __device__ void begin(const mma_args &a, int pair) {
+        int chunk_bytes = (int)threadIdx.x % ROW_CHUNKS * CHUNK_BYTES;
+        which = pair;
+        x = (uint32_t)(a.m - x_left) * a.pairs[which].ldx + chunk_bytes;
+        w = (uint32_t)(a.n - w_left) * a.pairs[which].ldw + chunk_bytes;
+        k_left = a.pairs[which].k - chunk_bytes;
+    }
+
+    /* The next stage goes `at` bytes behind the first. Rows and K that are not there are zeros. */
+    __device__ void next(const mma_args &a, uint32_t at) {
         bool inside = k_left > 0;
 #pragma unroll
         for (int i = 0; i < S::M; i += S::FETCHED)
-            dfx_cuda_copy_async(to + i * STAGE_K, a.x + (x + i * a.ldx), inside && i < x_left);
+            dfx_cuda_copy_async(place + at + i * STAGE_K,
+                                a.pairs[which].x + (x + i * a.pairs[which].ldx),
+                                inside && i < x_left);
 #pragma unroll
         for (int i = 0; i < S::N; i += S::FETCHED)
-            dfx_cuda_copy_async(to + S::X_BYTES + i * STAGE_K, a.w + (w + i * a.ldw),
+            dfx_cuda_copy_async(place + at + S::X_BYTES + i * STAGE_K,
+                                a.pairs[which].w + (w + i * a.pairs[which].ldw),
                                 inside && i < w_left);
         x += STAGE_K;
         w += STAGE_K;
@@ -149,6 +178,47 @@ template <class S> struct mma_sums {
 
     __device__ void clear() { add_to(nullptr); }
 
+    /* The bits of values in f32 instead of sums of codes. */
+    __device__ void scale(const mma_args &a, int first_row, int first_col) {
+        int lane = (int)threadIdx.x % DFX_WARP;
+        first_row += lane / 4;
+        first_col += lane % 4 * 2;
+#pragma unroll
+        for (int j = 0; j < S::WN / 8; j++) {
+            float ws[2];
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                int col = first_col + j * 8 + i;
+                ws[i] = col < a.n ? dfx_cuda_weight(a.ws, 0, col) : 0.0f;
+            }
+#pragma unroll
+            for (int i = 0; i < S::WM / 8; i++) {
+                int row = first_row + i * 8;
+                float xs = row < a.m ? a.xs[row] : 0.0f;
+#pragma unroll
+                for (int l = 0; l < 2; l++) {
+                    typename S::Sum &sum = of[i / 2][j][i % 2 * 2 + l];
+                    float value = __fmul_rn(__fmul_rn((float)sum, xs), ws[l]);
+                    memcpy(&sum, &value, sizeof(value));
+                }
+            }
+        }
+    }
+
+    /* Products of BF16 onto such values. */
+    __device__ void add_low(const mma_operands<S> &o) {
+#pragma unroll
+        for (int i = 0; i < S::WM / FRAGMENT; i++)
+#pragma unroll
+            for (int j = 0; j < S::WN / 8; j++) {
+                float values[4];
+                memcpy(values, of[i][j], sizeof(values));
+                dfx_cuda_multiply_add(values, o.x[i], o.w[j / 2][j % 2 * 2],
+                                      o.w[j / 2][j % 2 * 2 + 1]);
+                memcpy(of[i][j], values, sizeof(values));
+            }
+    }
+
     __device__ void add(const mma_operands<S> &o) {
 #pragma unroll
         for (int i = 0; i < S::WM / FRAGMENT; i++)
@@ -172,44 +242,74 @@ template <class S> struct mma_sums {
     }
 };
 
-/* Before stage k is multiplied, all threads have read stage k - 1: its place is free for stage k + STAGES - 1. */
-template <class S>
+/* The ring as a thread sees it. */
+template <class S> struct mma_ring {
+    uint32_t x_at, w_at; /* the lane's chunks of the first stage */
+    uint32_t at;         /* from there to the stage in hand */
+    mma_operands<S> now, next;
+
+    /* Multiply the stage in hand. Before, all threads have read the one before it, whose place `fetch` fills. */
+    template <class Fetch, class Add> __device__ void stage(Fetch fetch, Add add) {
+        constexpr uint32_t last = (S::STAGES - 1) * S::STAGE_BYTES;
+        next.load(x_at + at, w_at + at, 1);
+        fetch(at == 0 ? last : at - S::STAGE_BYTES);
+        dfx_cuda_end_group();
+        add(now);
+        at = at == last ? 0 : at + S::STAGE_BYTES;
+        dfx_cuda_wait_groups<S::STAGES - 2>();
+        __syncthreads();
+        now.load(x_at + at, w_at + at, 0);
+        add(next);
+    }
+};
+
+static __device__ inline int stages_of(const mma_pair &pair) {
+    return (pair.k + STAGE_K - 1) / STAGE_K;
+}
+
+/* Sums become values in f32 where there are t and u (LOW). */
+template <class S, bool LOW>
 static __device__ inline void multiply(const mma_args &a, mma_sums<S> &sums, uint32_t shared,
-                                       int tile_row, int tile_col) {
+                                       int &tile_row, int &tile_col) {
     int warp = (int)threadIdx.x / DFX_WARP, lane = (int)threadIdx.x % DFX_WARP;
-    int x_row = warp % S::WARPS_M * S::WM + lane % FRAGMENT;
-    int w_row = warp / S::WARPS_M * S::WN + lane / FRAGMENT * 8 + lane % 8;
-    uint32_t x_at = shared + place_of(x_row, lane / FRAGMENT);
-    uint32_t w_at = shared + S::X_BYTES + place_of(w_row, lane / 8 % 2);
-    mma_fetch<S> fetch(a, tile_row, tile_col);
+    int row = warp % S::WARPS_M * S::WM, col = warp / S::WARPS_M * S::WN;
+    int n_stages = stages_of(a.pairs[0]);
+    mma_fetch<S> fetch(a, shared, tile_row, tile_col);
+    auto fetch_stage = [&](int stage, uint32_t at) {
+        if (LOW && stage == n_stages)
+            fetch.begin(a, 1);
+        fetch.next(a, at);
+    };
     for (int i = 0; i < S::STAGES - 1; i++) {
-        fetch.next(a, shared + i * S::STAGE_BYTES);
+        fetch_stage(i, i * S::STAGE_BYTES);
         dfx_cuda_end_group();
     }
     mma_sums<S> part, &to = S::EXACT ? sums : part;
-    mma_operands<S> now, next;
+    mma_ring<S> ring;
+    ring.x_at = shared + place_of(row + lane % FRAGMENT, lane / FRAGMENT);
+    ring.w_at = shared + S::X_BYTES + place_of(col + lane / FRAGMENT * 8 + lane % 8, lane / 8 % 2);
+    ring.at = 0;
     sums.clear();
     part.clear();
     dfx_cuda_wait_groups<S::STAGES - 2>();
     __syncthreads();
-    now.load(x_at, w_at, 0);
-    uint32_t at = 0, free_at = (S::STAGES - 1) * S::STAGE_BYTES;
-    int n_stages = (a.k + STAGE_K - 1) / STAGE_K;
+    ring.now.load(ring.x_at, ring.w_at, 0);
 #pragma unroll 1 /* registers */
     for (int k = 0; k < n_stages; k++) {
-        next.load(x_at + at, w_at + at, 1);
-        fetch.next(a, shared + free_at);
-        dfx_cuda_end_group();
-        to.add(now);
-        free_at = at;
-        at = at == (S::STAGES - 1) * S::STAGE_BYTES ? 0 : at + S::STAGE_BYTES;
-        dfx_cuda_wait_groups<S::STAGES - 2>();
-        __syncthreads();
-        now.load(x_at + at, w_at + at, 0);
-        to.add(next);
+        ring.stage([&](uint32_t at) { fetch_stage(k + S::STAGES - 1, at); },
+                   [&](const mma_operands<S> &o) { to.add(o); });
         if (!S::EXACT && (k % 2 == 1 || k + 1 == n_stages))
             part.add_to(&sums);
     }
+    if (LOW) {
+        sums.scale(a, fetch.first_row(a) + row, fetch.first_col(a) + col);
+#pragma unroll 1
+        for (int k = 0; k < stages_of(a.pairs[1]); k++)
+            ring.stage([&](uint32_t at) { fetch.next(a, at); },
+                       [&](const mma_operands<S> &o) { sums.add_low(o); });
+    }
+    tile_row = fetch.first_row(a);
+    tile_col = fetch.first_col(a);
     __syncthreads();
 }
 
@@ -236,16 +336,20 @@ static __device__ inline void write_strip(typename S::Sum *strip,
         }
 }
 
-template <class S>
+/* LOW: they are bits of values. */
+template <class S, bool LOW>
 static __device__ inline void read_strip(float v[DFX_CHUNK], const typename S::Sum *strip, int row,
                                          int col) {
     typename S::Sum sums[DFX_CHUNK];
     int4 words[2] = {*(const int4 *)&strip[word_of<S>(row, col)],
                      *(const int4 *)&strip[word_of<S>(row, col + 4)]};
     memcpy(sums, words, sizeof(sums));
+    if (LOW)
+        memcpy(v, words, sizeof(sums));
+    else
 #pragma unroll
-    for (int i = 0; i < DFX_CHUNK; i++)
-        v[i] = (float)sums[i];
+        for (int i = 0; i < DFX_CHUNK; i++)
+            v[i] = (float)sums[i];
 }
 
 /* What a thread wants of its rows of a strip. */
@@ -285,10 +389,11 @@ struct mma_columns {
             dfx_cuda_load8(gate, a.gate, 0, col, DFX_CHUNK);
     }
 
+    template <bool LOW>
     __device__ void end(const mma_args &a, float v[DFX_CHUNK], float xs, uint4 r) const {
 #pragma unroll
         for (int i = 0; i < DFX_CHUNK; i++)
-            v[i] = __fadd_rn(__fmul_rn(__fmul_rn(v[i], xs), ws[i]), b[i]);
+            v[i] = __fadd_rn(LOW ? v[i] : __fmul_rn(__fmul_rn(v[i], xs), ws[i]), b[i]);
         act_chunk(a.act, v);
         if (a.gate.ptr)
 #pragma unroll
@@ -305,7 +410,7 @@ struct mma_columns {
 };
 
 /* What a row of a strip wants of memory is asked for when the same one of the strip before is done with its. */
-template <class S>
+template <class S, bool LOW>
 static __device__ inline void end_tile(const mma_args &a, const mma_sums<S> &sums, char *shared,
                                        int tile_row, int tile_col) {
     constexpr int CHUNKS = S::WN / DFX_CHUNK, LANES = mma_rows<S>::LANES;
@@ -334,8 +439,8 @@ static __device__ inline void end_tile(const mma_args &a, const mma_sums<S> &sum
             if (row >= m)
                 continue;
             float v[DFX_CHUNK];
-            read_strip<S>(v, strip, strip_row + turn * LANES, strip_col);
-            columns.end(a, v, rows.xs[turn], rows.r[turn]);
+            read_strip<S, LOW>(v, strip, strip_row + turn * LANES, strip_col);
+            columns.end<LOW>(a, v, rows.xs[turn], rows.r[turn]);
             if (i + 1 < S::WM / FRAGMENT && row + FRAGMENT < m)
                 rows.load(a, turn, row + FRAGMENT, col);
             *(uint4 *)(a.y + row * a.ldy + col) = dfx_cuda_pack8(v);
@@ -346,7 +451,7 @@ static __device__ inline void end_tile(const mma_args &a, const mma_sums<S> &sum
 /* ---- the kernel ---- */
 
 /* Tiles by columns within bands of rows, so that what blocks fetch at the same time is the same. */
-template <class S>
+template <class S, bool LOW>
 static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
     mma_product(const __grid_constant__ mma_args a) {
 #if __CUDA_ARCH__ >= 890
@@ -360,8 +465,8 @@ static __global__ void __launch_bounds__(S::THREADS, S::BLOCKS)
         int local = (int)blockIdx.x % in_band, rows = min(a.band, a.rows - first);
         int tile_row = (first + local % rows) * S::M, tile_col = local / rows * S::N;
         mma_sums<S> sums;
-        multiply<S>(a, sums, dfx_cuda_shared_address(shared), tile_row, tile_col);
-        end_tile<S>(a, sums, shared, tile_row, tile_col);
+        multiply<S, LOW>(a, sums, dfx_cuda_shared_address(shared), tile_row, tile_col);
+        end_tile<S, LOW>(a, sums, shared, tile_row, tile_col);
     }
 }
 
@@ -384,7 +489,14 @@ static dfx_status allow_shared(const dfx_cuda *cuda, void (*kernel)(mma_args), i
                           what);
 }
 
-template <class S> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
+static mma_pair pair_of(const void *x, const void *w, int64_t ldx_bytes, int64_t ldw_bytes,
+                        int64_t k_bytes) {
+    const mma_pair pair = {(const char *)x, (const char *)w, (uint32_t)ldx_bytes,
+                           (uint32_t)ldw_bytes, (int)k_bytes};
+    return pair;
+}
+
+template <class S, bool LOW> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     mma_args a = {};
     dfx_mat ws = {};
     ws.ptr = (void *)p->ws;
@@ -393,10 +505,8 @@ template <class S> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused
     ws.dtype = DFX_DTYPE_F32;
     DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &ws, 0.0f, &a.ws));
     DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &p->b, 0.0f, &a.b));
-    a.x = (const char *)p->x;
-    a.w = (const char *)p->w;
-    a.ldx = (uint32_t)p->ldx;
-    a.ldw = (uint32_t)p->ldw;
+    a.pairs[0] = pair_of(p->x, p->w, p->ldx, p->ldw, p->k);
+    a.pairs[1] = pair_of(p->t.ptr, p->u.ptr, p->t.ld * 2, p->u.ld * 2, p->t.cols * 2);
     a.xs = p->xs;
     a.gate = dfx_cuda_view_of(&p->gate);
     a.r = (const __nv_bfloat16 *)p->r.ptr;
@@ -406,12 +516,11 @@ template <class S> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused
     a.act = p->act;
     a.m = (int)p->m;
     a.n = (int)p->n;
-    a.k = (int)p->k;
     a.rows = (int)dfx_cuda_ceil_div(p->m, S::M);
     a.cols = (int)dfx_cuda_ceil_div(p->n, S::N);
     a.band = band_of<S>(cuda->n_multiprocessors, a.rows);
-    DFX_TRY(allow_shared(cuda, mma_product<S>, S::SHARED_BYTES));
-    mma_product<S><<<a.rows * a.cols, S::THREADS, S::SHARED_BYTES, cuda->compute>>>(a);
+    DFX_TRY(allow_shared(cuda, mma_product<S, LOW>, S::SHARED_BYTES));
+    mma_product<S, LOW><<<a.rows * a.cols, S::THREADS, S::SHARED_BYTES, cuda->compute>>>(a);
     return dfx_cuda_check(cuda, cudaGetLastError(), what);
 }
 
@@ -424,12 +533,17 @@ template <class S> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused
 typedef struct mma_choice {
     int rows, cols;
     double rate, end;
-    dfx_status (*run)(dfx_cuda *, const dfx_cuda_fused *);
+    dfx_status (*run[2])(dfx_cuda *, const dfx_cuda_fused *); /* without and with t and u */
     const void *kernel;
 } mma_choice;
 
 template <class S> static constexpr mma_choice choice_of(double rate, double end) {
-    return {S::M, S::N, rate, end, launch<S>, (const void *)mma_product<S>};
+    return {S::M,
+            S::N,
+            rate,
+            end,
+            {launch<S, false>, launch<S, true>},
+            (const void *)mma_product<S, false>};
 }
 
 static const mma_choice int8_choices[] = {
@@ -465,7 +579,8 @@ static const mma_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
 
 extern "C" bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
     cudaFuncAttributes attributes;
-    if (cuda->sm < 80 || p->m * p->ldx > UINT32_MAX || p->n * p->ldw > UINT32_MAX)
+    if (cuda->sm < 80 || p->m * p->ldx > UINT32_MAX || p->n * p->ldw > UINT32_MAX ||
+        p->m * p->t.ld * 2 > UINT32_MAX || p->n * p->u.ld * 2 > UINT32_MAX)
         return false;
     if (p->in == DFX_DTYPE_I8)
         return true;
@@ -476,5 +591,5 @@ extern "C" bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fus
 }
 
 extern "C" dfx_status dfx_cuda_fused_mma_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    return choose(cuda, p)->run(cuda, p);
+    return choose(cuda, p)->run[p->t.rows != 0](cuda, p);
 }

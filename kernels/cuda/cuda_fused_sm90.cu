@@ -35,19 +35,38 @@ static dfx_status make_map(const dfx_cuda *cuda, dfx_cuda_encode_fn encode, cons
                     (int)result);
 }
 
+/* Stages of codes or of BF16: boxes of 128 bytes of K. */
+static map_of stage_map(bool codes, const void *ptr, int64_t rows, int64_t cols, int64_t ld_bytes,
+                        int box_rows) {
+    const map_of map = {ptr,
+                        codes ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                        rows,
+                        cols,
+                        ld_bytes,
+                        box_rows,
+                        codes ? FUSED_K : FUSED_LOW_K,
+                        CU_TENSOR_MAP_SWIZZLE_128B};
+    return map;
+}
+
 static dfx_status make_maps(const dfx_cuda *cuda, const dfx_cuda_fused *p, int tile_rows,
                             int w_rows, fused_args *a) {
     dfx_cuda_encode_fn encode;
+    bool codes = p->in != DFX_DTYPE_BF16;
     DFX_TRY(dfx_cuda_find_encode(cuda, what, &encode));
-    const map_of x = {p->x,    CU_TENSOR_MAP_DATA_TYPE_UINT8, p->m, p->k, p->ldx, tile_rows,
-                      FUSED_K, CU_TENSOR_MAP_SWIZZLE_128B};
-    const map_of w = {p->w,    CU_TENSOR_MAP_DATA_TYPE_UINT8, p->n, p->k, p->ldw, w_rows,
-                      FUSED_K, CU_TENSOR_MAP_SWIZZLE_128B};
+    const map_of x = stage_map(codes, p->x, p->m, p->k, p->ldx, tile_rows);
+    const map_of w = stage_map(codes, p->w, p->n, p->k, p->ldw, w_rows);
     map_of y = {p->y.ptr,    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, p->m, p->n, p->y.ld * 2, 16,
                 FUSED_STRIP, CU_TENSOR_MAP_SWIZZLE_64B};
     DFX_TRY(make_map(cuda, encode, &x, &a->x));
     DFX_TRY(make_map(cuda, encode, &w, &a->w));
     DFX_TRY(make_map(cuda, encode, &y, &a->y));
+    if (p->t.rows) {
+        const map_of t = stage_map(false, p->t.ptr, p->m, p->t.cols, p->t.ld * 2, tile_rows);
+        const map_of u = stage_map(false, p->u.ptr, p->n, p->u.cols, p->u.ld * 2, w_rows);
+        DFX_TRY(make_map(cuda, encode, &t, &a->t));
+        DFX_TRY(make_map(cuda, encode, &u, &a->u));
+    }
     a->has_r = p->r.ptr != NULL;
     if (!a->has_r)
         return DFX_OK;
@@ -64,7 +83,8 @@ template <class S> static int band_of(int n_multiprocessors, int rows) {
     return (rows + bands - 1) / bands;
 }
 
-template <class S, bool GELU> static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
+template <class S, bool GELU, bool LOW>
+static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     fused_args a = {};
     DFX_TRY(make_maps(cuda, p, S::M, S::N / S::CLUSTER, &a));
     a.xs = p->xs;
@@ -73,11 +93,13 @@ template <class S, bool GELU> static dfx_status launch(dfx_cuda *cuda, const dfx
     DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &p->gate, 0.0f, &a.gate));
     a.m = (int)p->m;
     a.n = (int)p->n;
-    a.n_stages = (int)dfx_cuda_ceil_div(p->k, FUSED_K);
+    a.rank = (int)p->t.cols;
+    a.n_low = (int)dfx_cuda_ceil_div(a.rank, FUSED_LOW_K);
+    a.n_stages = (int)dfx_cuda_ceil_div(p->k, S::K) + a.n_low;
     a.rows = (int)dfx_cuda_ceil_div(p->m, S::M * S::CLUSTER);
     a.cols = (int)dfx_cuda_ceil_div(p->n, S::N);
     a.band = band_of<S>(cuda->n_multiprocessors, a.rows);
-    auto kernel = fused_product<S, GELU>;
+    auto kernel = fused_product<S, GELU, LOW>;
     DFX_TRY(dfx_cuda_check(
         cuda,
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES),
@@ -101,36 +123,51 @@ template <class S, bool GELU> static dfx_status launch(dfx_cuda *cuda, const dfx
 
 /* ---- tiles ---- */
 
-/* A kind of tile. What one costs, as measured: its area times (k + end) / rate, where `end` is the time of its end, if nothing
- * else is multiplied meanwhile, in terms of k. */
+/* A kind of tile. What one costs, as measured: its area times (k + end) / rate, k in bytes, where `end` is the time of its
+ * end, if nothing else is multiplied meanwhile, in terms of k. */
 typedef struct fused_choice {
     int rows, cols, blocks; /* of y, and blocks that do them: a cluster's */
     bool take_turns;
     double rate; /* of products alone, beside the others */
-    dfx_status (*run[2])(dfx_cuda *, const dfx_cuda_fused *); /* without and with GELU */
+    dfx_status (*run[2][2])(dfx_cuda *, const dfx_cuda_fused *); /* [with t and u][GELU] */
 } fused_choice;
 
+/* In BF16 t and u cost nothing unless they are there. */
 template <class S> static constexpr fused_choice choice_of(double rate) {
-    return {S::M * S::CLUSTER, S::N, S::CLUSTER,
-            S::TAKE_TURNS,     rate, {launch<S, false>, launch<S, true>}};
+    constexpr bool plain = S::IN == FUSED_BF16;
+    return {S::M * S::CLUSTER,
+            S::N,
+            S::CLUSTER,
+            S::TAKE_TURNS,
+            rate,
+            {{launch<S, false, plain>, launch<S, true, plain>},
+             {launch<S, false, true>, launch<S, true, true>}}};
 }
 
 static const fused_choice int8_choices[] = {
-    choice_of<fused_shape<int32_t, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
-    choice_of<fused_shape<int32_t, 2, 2, 192, 5, 1, true>>(0.92),  /* 128 x 192, by turns */
-    choice_of<fused_shape<int32_t, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
-    choice_of<fused_shape<int32_t, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
+    choice_of<fused_shape<FUSED_I8, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
+    choice_of<fused_shape<FUSED_I8, 2, 2, 192, 5, 1, true>>(0.92),  /* 128 x 192, by turns */
+    choice_of<fused_shape<FUSED_I8, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
+    choice_of<fused_shape<FUSED_I8, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
 };
 
 static const fused_choice fp8_choices[] = {
-    choice_of<fused_shape<float, 3, 1, 128, 4, 1, false>>(1.00), /* 192 x 128 */
-    choice_of<fused_shape<float, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
-    choice_of<fused_shape<float, 2, 1, 96, 6, 1, false>>(0.85),  /* 128 x 96 */
+    choice_of<fused_shape<FUSED_F8, 3, 1, 128, 4, 1, false>>(1.00), /* 192 x 128 */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.85),  /* 128 x 96 */
+};
+
+static const fused_choice bf16_choices[] = {
+    choice_of<fused_shape<FUSED_BF16, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
+    choice_of<fused_shape<FUSED_BF16, 2, 2, 192, 5, 1, true>>(1.00),  /* 128 x 192, by turns */
+    choice_of<fused_shape<FUSED_BF16, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
+    choice_of<fused_shape<FUSED_BF16, 2, 1, 96, 6, 1, false>>(0.72),  /* 128 x 96 */
 };
 
 /* Tiles are done in waves of the whole device, of which the last may be part of one. By turns, only the last end shows. */
 static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const fused_choice *c) {
-    double k = (double)p->k, end = p->act == DFX_ACT_NONE ? 400 : 700, hidden_end = 60, begin = 300;
+    double k = (double)p->k * (double)dfx_dtype_bytes(p->in);
+    double end = p->act == DFX_ACT_NONE ? 400 : 700, hidden_end = 60, begin = 300;
     int64_t n_tiles = dfx_cuda_ceil_div(p->m, c->rows) * dfx_cuda_ceil_div(p->n, c->cols);
     double waves = (double)dfx_cuda_ceil_div(n_tiles, cuda->n_multiprocessors / c->blocks);
     double area = (double)c->rows * c->cols / (c->blocks * c->rate);
@@ -138,9 +175,16 @@ static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const fused_c
 }
 
 static const fused_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    bool exact = p->in == DFX_DTYPE_I8;
-    const fused_choice *choices = exact ? int8_choices : fp8_choices, *best = choices;
-    size_t n = exact ? DFX_COUNT(int8_choices) : DFX_COUNT(fp8_choices);
+    const fused_choice *choices = int8_choices, *best;
+    size_t n = DFX_COUNT(int8_choices);
+    if (p->in == DFX_DTYPE_F8_E4M3) {
+        choices = fp8_choices;
+        n = DFX_COUNT(fp8_choices);
+    } else if (p->in == DFX_DTYPE_BF16) {
+        choices = bf16_choices;
+        n = DFX_COUNT(bf16_choices);
+    }
+    best = choices;
     for (size_t i = 1; i < n; i++)
         if (price(cuda, p, &choices[i]) < price(cuda, p, best))
             best = &choices[i];
@@ -152,7 +196,7 @@ static const fused_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p)
 /* A kernel without a body, as code for other targets has it, needs hardly a register. */
 static bool has_code(void) {
     cudaFuncAttributes attributes;
-    auto kernel = fused_product<fused_shape<int32_t, 2, 1, 96, 6, 1, false>, false>;
+    auto kernel = fused_product<fused_shape<FUSED_I8, 2, 1, 96, 6, 1, false>, false, false>;
     return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.numRegs > 64;
 }
 
@@ -163,5 +207,5 @@ extern "C" bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fu
 }
 
 extern "C" dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    return choose(cuda, p)->run[p->act == DFX_ACT_GELU_TANH](cuda, p);
+    return choose(cuda, p)->run[p->t.rows != 0][p->act == DFX_ACT_GELU_TANH](cuda, p);
 }

@@ -5,14 +5,18 @@
  *   codes      x becomes codes unless it is, a tile of rows at a time (cuda_quant.cu); I8 sums exactly to int32, F8_E4M3 in
  *              f32.
  *   direct     plain products whose rest is b, or b and GELU, or b and r: cuBLASLt writes y itself.
- *   fused      codes, x included, where there is a kernel that does it all (cuda_fused.h).
- *   the rest   sums go to the workspace, a tile that mostly stays in the second level cache, and from there through the
- *              epilogue to y.
+ *   fused      where there is a kernel that does it all (cuda_fused.h): codes, x included; on Hopper also BF16 with t and u,
+ *              and many rows of BF16 that are not direct, or end in GELU.
+ *   down       codes times few columns of BF16, as t is made: a kernel of its own (cuda_down.h).
+ *   the rest   sums go to the workspace, a tile that mostly stays in the second level cache, those of t u^T beside them, and
+ *              from there through the epilogue to y. Codes beside plain weights become BF16, which is exact, and their
+ *              scales belong to the epilogue.
  *
  * M <= 64 is always a product of 64 rows, x filled up with zeros, and never direct: the same algorithm whatever M is, so a
  * row of y is bit for bit the same. Tensor cores want K in whole vectors (and N, for codes): what is not is filled up with
  * zeros in the workspace, which changes no sum. Tiles follow from the shape alone. */
 #include "kernels/cuda/cuda_linear.h"
+#include "kernels/cuda/cuda_down.h"
 #include "kernels/cuda/cuda_fused.h"
 #include "kernels/cuda/cuda_gemm.h"
 
@@ -20,7 +24,8 @@ enum {
     SKINNY_ROWS = 64,
     PLAIN_GRAIN = 8, /* values in 16 bytes */
     CODES_GRAIN = 16,
-    TILE_GRAIN = 128, /* tiles of products are cut at its multiples */
+    TILE_GRAIN = 128,  /* tiles of products are cut at its multiples */
+    FUSED_ROWS = 1024, /* with fewer, tiles leave multiprocessors idle, for which cuBLASLt cuts K */
 };
 
 /* What each part of the workspace may have at the most, or one TILE_GRAIN of rows. */
@@ -28,12 +33,14 @@ static const int64_t PART_BYTES = 64 << 20;
 
 /* How a call is cut, and where in the workspace what lies. */
 typedef struct cut {
-    dfx_dtype in, sum;               /* of the products; sum: of the tile */
-    bool codes, skinny, direct;      /* as above */
-    bool stage_x, stage_w;           /* copied to the workspace first */
-    int64_t k, ldx, ldw;             /* of the products: K filled up */
-    int64_t mb, nb;                  /* rows and columns of a product, at the most */
-    size_t scales, w, sums, n_bytes; /* offsets; x is at 0 */
+    dfx_dtype in, sum;          /* of the products; sum: of the tile */
+    bool codes, skinny, direct; /* as above */
+    bool stage_x, stage_w;      /* copied to the workspace first */
+    int64_t k, ldx, ldw;        /* of the products: K filled up */
+    int64_t mb, nb;             /* rows and columns of a product, at the most */
+    int64_t low_ldx;            /* of t */
+    size_t scales, w, sums;     /* offsets; x is at 0 */
+    size_t t, low, n_bytes;     /* t: a copy, low: sums of t u^T */
 } cut;
 
 static bool present(const dfx_mat *m) {
@@ -61,7 +68,8 @@ static bool is_direct(const dfx_op_call *call) {
         call->p.act == DFX_ACT_NONE || (call->p.act == DFX_ACT_GELU_TANH && !present(r));
     bool b_fits = !present(b) || (b->dtype == DFX_DTYPE_BF16 && (uintptr_t)b->ptr % 16 == 0);
     return act_fits && b_fits && !present(&call->m[DFX_LINEAR_GATE]) &&
-           !present(&call->m[DFX_LINEAR_SCALE]);
+           !present(&call->m[DFX_LINEAR_SCALE]) && !present(&call->m[DFX_LINEAR_X_SCALE]) &&
+           !present(&call->m[DFX_LINEAR_T]);
 }
 
 /* Tensor cores read codes sixteen at a time. */
@@ -76,13 +84,15 @@ static bool is_coded(const dfx_op_call *call) {
 
 static cut cut_of(const dfx_op_call *call) {
     const dfx_mat *x = &call->m[DFX_LINEAR_X], *w = &call->m[DFX_LINEAR_W];
+    const dfx_mat *t = &call->m[DFX_LINEAR_T];
     int64_t n_rows = x->rows, n_cols = w->rows;
     cut c = {.codes = present(&call->m[DFX_LINEAR_SCALE]) && !call->p.weight_only,
              .skinny = n_rows <= SKINNY_ROWS};
     c.in = c.codes ? w->dtype : DFX_DTYPE_BF16;
     c.sum = c.in == DFX_DTYPE_I8 ? DFX_DTYPE_I32 : DFX_DTYPE_F32;
     c.k = up(w->cols, c.codes ? CODES_GRAIN : PLAIN_GRAIN);
-    c.stage_x = c.skinny || c.k != x->cols || (c.codes && !(is_coded(call) && codes_lie_well(x)));
+    c.stage_x =
+        c.skinny || c.k != x->cols || is_coded(call) != c.codes || (c.codes && !codes_lie_well(x));
     c.stage_w = c.codes ? w->rows % CODES_GRAIN != 0 || !codes_lie_well(w)
                         : w->dtype != DFX_DTYPE_BF16 || c.k != w->cols;
     c.direct = !c.codes && !c.stage_x && is_direct(call);
@@ -101,13 +111,35 @@ static cut cut_of(const dfx_op_call *call) {
         c.scales + dfx_align_up(c.codes && !is_coded(call) ? (size_t)c.mb * sizeof(float) : 0, 256);
     c.sums = c.w + dfx_align_up(c.stage_w ? (size_t)(up(c.nb, CODES_GRAIN) * row_bytes) : 0, 256);
     c.n_bytes = c.sums + (c.direct ? 0 : (size_t)(c.mb * sums_row));
+    if (present(t)) {
+        c.low_ldx = c.skinny ? t->cols : t->ld;
+        c.t = dfx_align_up(c.n_bytes, 256);
+        size_t t_bytes = c.skinny ? (size_t)(c.mb * t->cols) * dfx_dtype_bytes(t->dtype) : 0;
+        c.low = c.t + dfx_align_up(t_bytes, 256);
+        c.n_bytes = c.low + (size_t)(c.mb * sums_row);
+    }
     return c;
 }
 
-/* The whole op as one kernel, where that can do it. */
+/* Whether one kernel shall do it all, if it can: codes; BF16 with t and u; and BF16 where cuBLASLt does not write y itself, or
+ * computes GELU, if there are rows enough (numbers in kernels/PERF.md). */
+static bool wants_fused(const dfx_op_call *call) {
+    const dfx_mat *m = call->m;
+    if (present(&m[DFX_LINEAR_SCALE]) || is_coded(call))
+        return is_coded(call) && present(&m[DFX_LINEAR_SCALE]);
+    if (m[DFX_LINEAR_W].dtype != DFX_DTYPE_BF16 || m[DFX_LINEAR_X].dtype != DFX_DTYPE_BF16)
+        return false;
+    return present(&m[DFX_LINEAR_T]) ||
+           (m[0].rows >= FUSED_ROWS && (!is_direct(call) || call->p.act != DFX_ACT_NONE));
+}
+
+static int64_t row_bytes_of(const dfx_mat *m) {
+    return m->ld * (int64_t)dfx_dtype_bytes(m->dtype);
+}
+
 static bool fused_of(const dfx_cuda *cuda, const dfx_op_call *call, dfx_cuda_fused *out) {
     const dfx_mat *m = call->m, *x = &m[DFX_LINEAR_X], *w = &m[DFX_LINEAR_W];
-    if (!is_coded(call))
+    if (!wants_fused(call))
         return false;
     *out = (dfx_cuda_fused){.in = w->dtype,
                             .m = m[0].rows,
@@ -115,16 +147,38 @@ static bool fused_of(const dfx_cuda *cuda, const dfx_op_call *call, dfx_cuda_fus
                             .k = x->cols,
                             .x = x->ptr,
                             .w = w->ptr,
-                            .ldx = x->ld,
-                            .ldw = w->ld,
+                            .ldx = row_bytes_of(x),
+                            .ldw = row_bytes_of(w),
                             .xs = m[DFX_LINEAR_X_SCALE].ptr,
                             .ws = m[DFX_LINEAR_SCALE].ptr,
+                            .t = m[DFX_LINEAR_T],
+                            .u = m[DFX_LINEAR_U],
                             .b = m[DFX_LINEAR_B],
                             .gate = m[DFX_LINEAR_GATE],
                             .r = m[DFX_LINEAR_R],
                             .y = m[0],
                             .act = call->p.act};
     return dfx_cuda_fused_fits(cuda, out);
+}
+
+/* Codes times few columns, and nothing else. */
+static bool down_of(const dfx_op_call *call, dfx_cuda_down *out) {
+    const dfx_mat *m = call->m, *x = &m[DFX_LINEAR_X], *w = &m[DFX_LINEAR_W];
+    if (!is_coded(call) || present(&m[DFX_LINEAR_SCALE]) || w->dtype != DFX_DTYPE_BF16 ||
+        present(&m[DFX_LINEAR_B]) || present(&m[DFX_LINEAR_GATE]) || present(&m[DFX_LINEAR_R]) ||
+        present(&m[DFX_LINEAR_T]) || call->p.act != DFX_ACT_NONE)
+        return false;
+    *out = (dfx_cuda_down){.in = x->dtype,
+                           .m = m[0].rows,
+                           .n = m[0].cols,
+                           .k = x->cols,
+                           .x = x->ptr,
+                           .w = w->ptr,
+                           .ldx = row_bytes_of(x),
+                           .ldw = row_bytes_of(w),
+                           .xs = m[DFX_LINEAR_X_SCALE].ptr,
+                           .y = m[0]};
+    return dfx_cuda_down_fits(out);
 }
 
 /* One product of the cut: a rectangle of y. */
@@ -168,6 +222,28 @@ static dfx_cuda_product product_of(const dfx_op_call *call, const cut *c, const 
     return p;
 }
 
+/* t u^T of the tile. */
+static dfx_cuda_product low_of(const dfx_op_call *call, const cut *c, const tile *t,
+                               char *workspace) {
+    const dfx_mat *m = call->m, *u = &m[DFX_LINEAR_U];
+    dfx_cuda_product p = {.in = DFX_DTYPE_BF16,
+                          .out = DFX_DTYPE_F32,
+                          .w_transposed = true,
+                          .alpha = 1.0f,
+                          .m = c->skinny ? SKINNY_ROWS : t->mb,
+                          .n = t->nb,
+                          .k = u->cols,
+                          .ldx = c->low_ldx,
+                          .ldw = u->ld,
+                          .ldy = up(c->nb, CODES_GRAIN)};
+    p.w = values_at(u, t->n0, 0);
+    p.x = values_at(&m[DFX_LINEAR_T], t->m0, 0);
+    if (c->skinny)
+        p.x = workspace ? workspace + c->t : NULL;
+    p.y = workspace ? workspace + c->low : NULL;
+    return p;
+}
+
 static dfx_status stage_w(dfx_cuda *cuda, const dfx_op_call *call, const cut *c, const tile *t) {
     if (!c->stage_w)
         return DFX_OK;
@@ -202,6 +278,25 @@ static const float *row_scales(const dfx_cuda *cuda, const dfx_op_call *call, co
     return c->codes ? (const float *)((char *)cuda->workspace + c->scales) : NULL;
 }
 
+/* Sums of t u^T, beside those of the product; *sums stays NULL where there is no t. */
+static dfx_status run_low(dfx_cuda *cuda, const dfx_op_call *call, const cut *c, const tile *t,
+                          const float **sums) {
+    const dfx_mat *low_x = &call->m[DFX_LINEAR_T];
+    if (!present(low_x))
+        return DFX_OK;
+    dfx_cuda_product product = low_of(call, c, t, cuda->workspace);
+    dfx_cuda_staging staging = {.src = low_x,
+                                .row0 = t->m0,
+                                .rows = t->mb,
+                                .dst = (char *)cuda->workspace + c->t,
+                                .dst_rows = SKINNY_ROWS,
+                                .ld = c->low_ldx};
+    if (c->skinny)
+        DFX_TRY(dfx_cuda_stage(cuda, &staging, DFX_DTYPE_BF16));
+    *sums = product.y;
+    return dfx_cuda_product_run(cuda, &product);
+}
+
 static dfx_status run_tile(dfx_cuda *cuda, const dfx_op_call *call, const cut *c, const tile *t) {
     char *workspace = cuda->workspace;
     dfx_cuda_product product = product_of(call, c, t, workspace);
@@ -217,12 +312,17 @@ static dfx_status run_tile(dfx_cuda *cuda, const dfx_op_call *call, const cut *c
                         .ld = product.ldy,
                         .exact = c->sum == DFX_DTYPE_I32,
                         .row_scales = row_scales(cuda, call, c, t)};
+    DFX_TRY(run_low(cuda, call, c, t, &end.low));
     return dfx_cuda_epilogue(cuda, call, &end);
 }
 
 static dfx_status prepare_tile(dfx_cuda *cuda, const dfx_op_call *call, const cut *c,
                                const tile *t) {
     dfx_cuda_product product = product_of(call, c, t, NULL);
+    DFX_TRY(dfx_cuda_product_prepare(cuda, &product));
+    if (!present(&call->m[DFX_LINEAR_T]))
+        return DFX_OK;
+    product = low_of(call, c, t, NULL);
     return dfx_cuda_product_prepare(cuda, &product);
 }
 
@@ -275,17 +375,24 @@ static dfx_status check_types(const dfx_cuda *cuda, const dfx_op_call *call) {
 
 size_t dfx_cuda_linear_workspace(const dfx_cuda *cuda, const dfx_op_call *call) {
     dfx_cuda_fused fused;
-    return fused_of(cuda, call, &fused) ? 0 : cut_of(call).n_bytes;
+    dfx_cuda_down down;
+    if (fused_of(cuda, call, &fused))
+        return 0;
+    return down_of(call, &down) ? dfx_cuda_down_workspace(cuda, &down) : cut_of(call).n_bytes;
 }
 
 dfx_status dfx_cuda_linear_prepare(dfx_cuda *cuda, const dfx_op_call *call) {
     dfx_cuda_fused fused;
+    dfx_cuda_down down;
     DFX_TRY(check_types(cuda, call));
-    return fused_of(cuda, call, &fused) ? DFX_OK : for_each_tile(cuda, call, false);
+    return fused_of(cuda, call, &fused) || down_of(call, &down) ? DFX_OK
+                                                                : for_each_tile(cuda, call, false);
 }
 
 dfx_status dfx_cuda_linear(dfx_cuda *cuda, const dfx_op_call *call) {
     dfx_cuda_fused fused;
-    return fused_of(cuda, call, &fused) ? dfx_cuda_fused_run(cuda, &fused)
-                                        : for_each_tile(cuda, call, true);
+    dfx_cuda_down down;
+    if (fused_of(cuda, call, &fused))
+        return dfx_cuda_fused_run(cuda, &fused);
+    return down_of(call, &down) ? dfx_cuda_down_run(cuda, &down) : for_each_tile(cuda, call, true);
 }

@@ -25,13 +25,15 @@ dfx_status dfx_cuda_stage(dfx_cuda *cuda, const dfx_cuda_staging *staging, dfx_d
 dfx_status dfx_cuda_quantize_rows(dfx_cuda *cuda, const dfx_cuda_staging *staging, dfx_dtype to,
                                   float *scales);
 
-/* y[m,n] = r[m,n] + gate[n] * act(sums[m,n] * row_scales[m] * scale[n] + b[n]) of a rectangle of y, from the left. */
+/* y[m,n] = r[m,n] + gate[n] * act(sums[m,n] * row_scales[m] * scale[n] + low[m,n] + b[n]) of a rectangle of y, from the
+ * left. */
 typedef struct dfx_cuda_end {
     int64_t m0, mb, n0, nb;
     const void *sums; /* [mb, ld] F32, or I32; rows at 16 bytes */
     int64_t ld;
     bool exact;              /* I32 */
     const float *row_scales; /* [mb], or NULL */
+    const float *low;        /* [mb, ld], rows at 16 bytes, or NULL */
 } dfx_cuda_end;
 
 /* cuda_epilogue.cu */

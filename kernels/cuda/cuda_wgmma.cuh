@@ -195,26 +195,55 @@ static __device__ inline uint64_t dfx_sm90_operand(uint32_t address) {
 #define DFX_LIST_96(c) DFX_LIST_64(c), DFX_LIST_16(c, 64), DFX_LIST_16(c, 80)
 
 /* d[64, N] = a[64, 32] b[N, 32]^T, plus d where `add` is not 0: queued. A thread's d[4 j + 2 h + i] is row
- * 16 warp + 8 h + lane / 4, column 8 j + 2 (lane % 4) + i. */
-#define DFX_SM90_PRODUCT(N, Sum, c, types, tail, text, list, a_at, b_at, add_at)              \
-    static __device__ inline void dfx_sm90_product(Sum(&d)[N / 2], uint64_t a, uint64_t b,    \
-                                                   int add) {                                 \
-        asm volatile("{\n"                                                                    \
-                     ".reg .pred p;\n"                                                        \
-                     "setp.ne.b32 p, " add_at ", 0;\n"                                        \
-                     "wgmma.mma_async.sync.aligned.m64n" #N "k32." types " {" text "}, " a_at \
-                     ", " b_at ", p" tail ";\n"                                               \
-                     "}"                                                                      \
-                     : list(c)                                                                \
-                     : "l"(a), "l"(b), "r"(add));                                             \
+ * 16 warp + 8 h + lane / 4, column 8 j + 2 (lane % 4) + i. _bf16: of 16 values instead of 32 codes; as int32_t, d has the
+ * bits of f32, and so can be where sums of codes were (the compiler does not see that it may use those registers again). */
+#define DFX_SM90_PRODUCT(N, name, Sum, c, types, tail, text, list, a_at, b_at, add_at)           \
+    static __device__ inline void name(Sum(&d)[N / 2], uint64_t a, uint64_t b, int add) {        \
+        asm volatile("{\n"                                                                       \
+                     ".reg .pred p;\n"                                                           \
+                     "setp.ne.b32 p, " add_at ", 0;\n"                                           \
+                     "wgmma.mma_async.sync.aligned.m64n" #N types " {" text "}, " a_at ", " b_at \
+                     ", p" tail ";\n"                                                            \
+                     "}"                                                                         \
+                     : list(c)                                                                   \
+                     : "l"(a), "l"(b), "r"(add));                                                \
     }
-#define DFX_SM90_PRODUCTS(N, text, list, a_at, b_at, add_at)                           \
-    DFX_SM90_PRODUCT(N, int32_t, "r", "s32.s8.s8", "", text, list, a_at, b_at, add_at) \
-    DFX_SM90_PRODUCT(N, float, "f", "f32.e4m3.e4m3", ", 1, 1", text, list, a_at, b_at, add_at)
+#define DFX_SM90_PRODUCTS(N, text, list, a_at, b_at, add_at)                                      \
+    DFX_SM90_PRODUCT(N, dfx_sm90_product, int32_t, "r", "k32.s32.s8.s8", "", text, list, a_at,    \
+                     b_at, add_at)                                                                \
+    DFX_SM90_PRODUCT(N, dfx_sm90_product, float, "f", "k32.f32.e4m3.e4m3", ", 1, 1", text, list,  \
+                     a_at, b_at, add_at)                                                          \
+    DFX_SM90_PRODUCT(N, dfx_sm90_product_bf16, float, "f", "k16.f32.bf16.bf16", ", 1, 1, 0, 0",   \
+                     text, list, a_at, b_at, add_at)                                              \
+    DFX_SM90_PRODUCT(N, dfx_sm90_product_bf16, int32_t, "r", "k16.f32.bf16.bf16", ", 1, 1, 0, 0", \
+                     text, list, a_at, b_at, add_at)
 
 DFX_SM90_PRODUCTS(96, DFX_TEXT_40 "%40, %41, %42, %43, %44, %45, %46, %47", DFX_LIST_48, "%48",
                   "%49", "%50")
 DFX_SM90_PRODUCTS(128, DFX_TEXT_60 "%60, %61, %62, %63", DFX_LIST_64, "%64", "%65", "%66")
 DFX_SM90_PRODUCTS(192, DFX_TEXT_90 "%90, %91, %92, %93, %94, %95", DFX_LIST_96, "%96", "%97", "%98")
+
+/* d[64, N] += a[64, 16] b[N, 16]^T in BF16, a in registers: a thread's words are rows lane / 4 and 8 further of columns
+ * 2 (lane % 4) and the next, then the same rows, columns 8 further. They stay as they are until the product has ended. */
+#define DFX_SM90_PRODUCT_OF(N, text, list, a_at, b_at)                                            \
+    static __device__ inline void dfx_sm90_product_of(float(&d)[N / 2], const uint32_t(&a)[4],    \
+                                                      uint64_t b) {                               \
+        asm volatile("wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" text "}, " a_at \
+                     ", " b_at ", 1, 1, 1, 0;"                                                    \
+                     : list("f")                                                                  \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                       \
+    }
+#define DFX_TEXT_10 DFX_TEN()
+#define DFX_TEXT_30 DFX_TEXT_10 DFX_TEN(1) DFX_TEN(2)
+#define DFX_LIST_32(c) DFX_LIST_16(c, 0), DFX_LIST_16(c, 16)
+#define DFX_LIST_16_ALONE(c) DFX_LIST_16(c, 0)
+
+DFX_SM90_PRODUCT_OF(32, DFX_TEXT_10 "%10, %11, %12, %13, %14, %15", DFX_LIST_16_ALONE,
+                    "{%16, %17, %18, %19}", "%20")
+DFX_SM90_PRODUCT_OF(64, DFX_TEXT_30 "%30, %31", DFX_LIST_32, "{%32, %33, %34, %35}", "%36")
+DFX_SM90_PRODUCT_OF(128, DFX_TEXT_60 "%60, %61, %62, %63", DFX_LIST_64, "{%64, %65, %66, %67}",
+                    "%68")
+DFX_SM90_PRODUCT_OF(192, DFX_TEXT_90 "%90, %91, %92, %93, %94, %95", DFX_LIST_96,
+                    "{%96, %97, %98, %99}", "%100")
 
 #endif

@@ -29,6 +29,7 @@ typedef struct jpeg_job {
     jmp_buf left;
     const dfx_sink *sink;
     const char *name;
+    size_t bytes;
     dfx_status told;             /* a refusal that was already put in words, else DFX_OK */
     char fault[JMSG_LENGTH_MAX]; /* libjpeg's own words */
     uint8_t *out;                /* owned */
@@ -62,13 +63,20 @@ static void on_progress(j_common_ptr jpeg) {
     leave(job);
 }
 
-/* After the header and before anything as large as the picture. */
+/* After the header and before anything as large as the picture. Of a block of 64 pixels the widest component has at least a bit of
+ * Huffman code, so that a file too short for that is a claim on memory, not a picture. */
 static dfx_status check_header(const jpeg_job *job) {
     const struct jpeg_decompress_struct *jpeg = &job->jpeg;
-    if ((uint64_t)jpeg->image_width * jpeg->image_height > PIXELS_MAX)
+    uint64_t n_pixels = (uint64_t)jpeg->image_width * jpeg->image_height;
+    if (n_pixels > PIXELS_MAX)
         return dfx_fail(job->sink, DFX_E_FORMAT,
                         "%s: a picture of %ux%u has more than 2^28 pixels; use a smaller one",
                         job->name, jpeg->image_width, jpeg->image_height);
+    if (n_pixels / (64 * 8) > job->bytes)
+        return dfx_fail(job->sink, DFX_E_FORMAT,
+                        "%s: %zu bytes cannot hold the %ux%u pixels that the header announces; the "
+                        "file is cut or damaged",
+                        job->name, job->bytes, jpeg->image_width, jpeg->image_height);
     if (jpeg->jpeg_color_space == JCS_CMYK || jpeg->jpeg_color_space == JCS_YCCK)
         return dfx_fail(job->sink, DFX_E_FORMAT,
                         "%s: its colours are CMYK, for printing; save it as RGB first", job->name);
@@ -118,7 +126,7 @@ bool dfx_jpeg_is(const uint8_t *data, size_t bytes) {
 dfx_status dfx_jpeg_decode(const dfx_sink *sink, const char *name, const uint8_t *data,
                            size_t bytes, uint8_t **rgb, uint32_t *width, uint32_t *height,
                            int *orientation) {
-    jpeg_job job = {.sink = sink, .name = name};
+    jpeg_job job = {.sink = sink, .name = name, .bytes = bytes};
     job.jpeg.err = jpeg_std_error(&job.errors);
     job.errors.error_exit = on_error;
     job.errors.emit_message = on_message;

@@ -7,8 +7,8 @@
  *          of the start: where m is 0, the last step leaves z itself
  *
  * Of n steps with strength s the last n - k are made, k = trunc(n - n s) in double. Source: diffusers' FluxImg2ImgPipeline and
- * FluxInpaintPipeline; shared facts with their guards in tests/test_init.c: steps are counted in double (10 steps of 0.6 are 6);
- * the mask is cut at 128 of 255 and each latent takes that of the upper left one of its 8x8 pixels. */
+ * FluxInpaintPipeline. Facts that have bitten someone (guards in tests/test_init.c): steps are counted in double, so that 10 of
+ * strength 0.6 are 6; the mask is cut at 128 of 255, and each latent takes that of the upper left one of its 8x8 pixels. */
 #ifndef DFX_MODELS_INIT_H
 #define DFX_MODELS_INIT_H
 

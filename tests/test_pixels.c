@@ -165,8 +165,13 @@ static void jpeg_of_cmyk_is_refused_with_what_to_do(void **state) {
     said_error(&r->log, "save it as RGB");
 }
 
-/* 65500 x 65500 is libjpeg's limit; what it takes is ours. */
+/* 65500 x 65500 is libjpeg's limit; what it takes is ours, and what so short a file can hold. */
 static void jpeg_of_huge_size_is_refused_before_allocation(void **state) {
+    static const struct {
+        uint8_t sides[4];
+        const char *words;
+    } rows[] = {{{0xff, 0, 0xff, 0}, "65280x65280 has more than 2^28 pixels"},
+                {{0x20, 0, 0x20, 0}, "880 bytes cannot hold the 8192x8192 pixels"}};
     rig *r = *state;
     size_t bytes;
     dfx_pixels p;
@@ -174,11 +179,14 @@ static void jpeg_of_huge_size_is_refused_before_allocation(void **state) {
     static const uint8_t size[] = {0, HEIGHT, 0, WIDTH, 3};
     uint8_t *at = memmem(data, bytes, size, sizeof(size));
     assert_non_null(at);
-    memcpy(at, (uint8_t[]){0xff, 0, 0xff, 0}, 4);
-    dfx_mem_fail_nth(1);
-    assert_int_equal(decode(r, data, bytes, &p), DFX_E_FORMAT);
-    dfx_mem_fail_nth(0);
-    said_error(&r->log, "65280x65280 has more than 2^28 pixels");
+    for (size_t i = 0; i < DFX_COUNT(rows); i++) {
+        memcpy(at, rows[i].sides, 4);
+        recorder_clear(&r->log);
+        dfx_mem_fail_nth(1);
+        assert_int_equal(decode(r, data, bytes, &p), DFX_E_FORMAT);
+        dfx_mem_fail_nth(0);
+        said_error(&r->log, rows[i].words);
+    }
 }
 
 static void jpeg_out_of_memory_fails_cleanly(void **state) {

@@ -8,6 +8,7 @@ import base64
 import json
 import pathlib
 import struct
+import zlib
 
 import xxhash
 
@@ -172,5 +173,20 @@ def make_lora():
     put("lora", "gguf", b"GGUF" + gguf([], [("proj_out.diff", 8, (32,), bytes(34)), ("proj_out.lora_A.weight", 0, (2, 1), bytes(8))]))
 
 
-for make in (make_safetensors, make_gguf, make_shards, make_packed, make_lora, make_configs, make_clip, make_t5):
+def make_pixels():
+    for name in ("colour", "progressive", "grey", "cmyk", "exif_ii", "exif_mm"):
+        put("pixels", name, (GOLDEN / "pictures" / f"{name}.jpg").read_bytes())
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    for name, depth, colour, interlace, row, extra in [
+        ("rgba", 8, 6, 0, 16, b""), ("grey16", 16, 0, 0, 8, b""), ("adam7", 8, 2, 1, 12, b""),
+        ("palette", 2, 3, 0, 1, chunk(b"PLTE", bytes(range(12))) + chunk(b"tRNS", b"\0\x80"))]:
+        head = struct.pack(">IIBBBBB", 4, 4, depth, colour, 0, 0, interlace)
+        rows = bytes(4 * (row + 1) if not interlace else 96)
+        put("pixels", name, b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + extra + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+for make in (make_safetensors, make_gguf, make_shards, make_packed, make_lora, make_configs, make_clip, make_t5, make_pixels):
     make()

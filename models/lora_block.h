@@ -1,6 +1,8 @@
 /* The adapter block of a program, filled from LoRAs: of each place (offload/program.h), A and u. A layer's adapters lie one behind
  * the other in the ranks of its place, those of one layer may so have any ranks whose sum it holds; what is left of it becomes
- * zeros. u has strength and scale in it: W x + sum of strength * scale * up (down x). */
+ * zeros. u has strength and scale in it: W x + sum of strength * scale * up (down x).
+ *
+ * A place with scales has those of its page, times 1 + sum of strength * (d - 1) over its DoRAs (models/lora_dora.h). */
 #ifndef DFX_MODELS_LORA_BLOCK_H
 #define DFX_MODELS_LORA_BLOCK_H
 
@@ -11,6 +13,9 @@
 typedef struct dfx_lora_weight {
     const dfx_lora *lora; /* borrowed */
     float strength;
+    float **
+        rescale; /* borrowed; [dfx_lora_n_parts]: d of parts that are DoRAs, worked out when they are first used (dfx_free is the
+                      * owner's); NULL: the lora has none */
 } dfx_lora_weight;
 
 /* block: program->adapter_bytes in host memory, values of `dtype` (F32 or BF16). component: whose layers the

@@ -29,6 +29,10 @@ static void stamp_of(const char *path, uint64_t stamp[3]) {
 }
 
 static void close_file(dfx_lora_file *file) {
+    size_t n = file->rescale ? dfx_lora_n_parts(file->lora) : 0;
+    for (size_t i = 0; i < n; i++)
+        dfx_free(file->rescale[i]);
+    dfx_free(file->rescale);
     dfx_lora_close(file->lora);
     dfx_free(file->path);
     *file = (dfx_lora_file){0};
@@ -42,15 +46,31 @@ void dfx_loras_fini(dfx_loras *l) {
     *l = (dfx_loras){0};
 }
 
-/* What we cannot do beside a weight that stays as it is is refused. */
+/* A tensor of the packed model that can be read by itself. */
+static bool is_there(const dfx_model *m, const dfx_lora_part *part, const char *suffix) {
+    char name[256];
+    const dfx_tensors *set =
+        dfx_packed_tensors(m->packed, dfx_component_places[part->component].folder);
+    snprintf(name, sizeof(name), "%s%s", part->layer, suffix);
+    const dfx_tensor *t = set ? dfx_tensors_find(set, name) : NULL;
+    return t && t->file_idx != DFX_TENSOR_NO_FILE;
+}
+
+/* A DoRA makes rows longer or shorter, which is for the scales of quantized weights to do. */
 static dfx_status check_kinds(const dfx_model *m, const char *path, const dfx_lora *lora) {
     for (size_t i = 0; i < dfx_lora_n_parts(lora); i++) {
         const dfx_lora_part *part = dfx_lora_part_at(lora, i);
-        if (part->magnitude)
+        if (part->magnitude == DFX_LORA_MAGNITUDE_COLUMNS)
             return dfx_fail(&m->sink, DFX_E_FORMAT,
-                            "%s: %s is a DoRA, whose magnitude rescales the weight itself; only "
-                            "adapters that add to it can be used",
-                            path, part->module);
+                            "%s: %s is a DoRA of columns; only those of rows can be used", path,
+                            part->module);
+        if (part->magnitude &&
+            !(is_there(m, part, ".weight") && is_there(m, part, ".weight_scale")))
+            return dfx_fail(&m->sink, DFX_E_FORMAT,
+                            "%s: %s is a DoRA, which rescales the rows of the weight %s, and that "
+                            "has no scales of its own, or is compressed; pack the model with "
+                            "--quant int8 or fp8, without --compress",
+                            path, part->module, part->layer);
     }
     return DFX_OK;
 }
@@ -64,6 +84,8 @@ static dfx_status open_file(dfx_model *m, const char *path, const uint64_t stamp
                             : dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", path);
     if (status == DFX_OK)
         status = check_kinds(m, path, file.lora);
+    if (status == DFX_OK && dfx_lora_facts_of(file.lora)->n_dora > 0)
+        status = dfx_new_array(&m->sink, dfx_lora_n_parts(file.lora), "DoRA", &file.rescale);
     if (status != DFX_OK) {
         close_file(&file);
         return status;
@@ -131,7 +153,10 @@ static dfx_status open_named(dfx_model *m, const dfx_open_options *o, int64_t *r
         if (o->loras[i])
             status = find_file(m, o->loras[i], &loras[i]);
     for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
-        m->loras.has_t5 |= loras[i] && dfx_lora_facts_of(loras[i])->n_parts_of[DFX_T5] > 0;
+        if (loras[i]) {
+            m->loras.has_t5 |= dfx_lora_facts_of(loras[i])->n_parts_of[DFX_T5] > 0;
+            m->loras.has_dora |= dfx_lora_facts_of(loras[i])->n_dora > 0;
+        }
     if (status == DFX_OK)
         *rank = rank_of_lists(&m->loras, loras, o->n_loras);
     dfx_free(loras);
@@ -174,6 +199,14 @@ static void warn_left_out(const dfx_model *m, const dfx_lora *lora) {
                  n);
 }
 
+static dfx_status check_dora(const dfx_model *m, const dfx_lora *lora) {
+    if (dfx_lora_facts_of(lora)->n_dora == 0 || m->loras.has_dora || m->loras.rank == 0)
+        return DFX_OK;
+    return dfx_fail(&m->sink, DFX_E_USAGE,
+                    "a DoRA needs room of its own beside the weights: name its file when the model "
+                    "is opened");
+}
+
 dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
     const char *layer = NULL;
     const dfx_lora **loras;
@@ -191,9 +224,11 @@ dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
         n += r->loras[i].strength != 0;
     }
     int64_t rank = status == DFX_OK ? rank_of_all(loras, n, m->loras.has_t5, &layer) : 0;
-    for (size_t i = 0; status == DFX_OK && i < n; i++)
+    for (size_t i = 0; status == DFX_OK && i < n; i++) {
         warn_left_out(m, loras[i]);
-    if (rank > 0 && m->loras.rank == 0)
+        status = check_dora(m, loras[i]);
+    }
+    if (status == DFX_OK && rank > 0 && m->loras.rank == 0)
         status = dfx_fail(&m->sink, DFX_E_USAGE,
                           "%s: the model was opened without room for LoRAs; give --lora-max-rank",
                           r->loras[0].path);
@@ -256,6 +291,13 @@ static char *key_of(const dfx_model *m, const dfx_request *r) {
     return key;
 }
 
+static float **rescale_of(const dfx_loras *l, const dfx_lora *lora) {
+    for (size_t i = 0; i < l->n_files; i++)
+        if (l->files[i].lora == lora)
+            return l->files[i].rescale;
+    return NULL;
+}
+
 /* Those that act, in loras[r->n_loras]. */
 static dfx_status gather(dfx_model *m, const dfx_request *r, dfx_lora_weight *loras, size_t *n) {
     for (int i = 0; i < r->n_loras; i++) {
@@ -263,9 +305,21 @@ static dfx_status gather(dfx_model *m, const dfx_request *r, dfx_lora_weight *lo
             continue;
         loras[*n].strength = r->loras[i].strength;
         DFX_TRY(find_file(m, r->loras[i].path, &loras[*n].lora));
+        loras[*n].rescale = rescale_of(&m->loras, loras[*n].lora);
         ++*n;
     }
     return DFX_OK;
+}
+
+/* Reading and measuring weights takes a while. */
+static void tell_dora(const dfx_model *m, const dfx_lora_weight *loras, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        bool known = loras[i].rescale == NULL;
+        for (size_t k = 0; !known && k < dfx_lora_n_parts(loras[i].lora); k++)
+            known = loras[i].rescale[k] != NULL;
+        if (!known)
+            dfx_info(&m->sink, "measuring the rows of the weights that a DoRA rescales, once");
+    }
 }
 
 static dfx_status write_request(dfx_model *m, const dfx_request *r) {
@@ -273,8 +327,10 @@ static dfx_status write_request(dfx_model *m, const dfx_request *r) {
     dfx_lora_weight *loras;
     DFX_TRY(dfx_new_array(&m->sink, (size_t)r->n_loras + 1, "loras", &loras));
     dfx_status status = gather(m, r, loras, &n);
-    if (status == DFX_OK)
+    if (status == DFX_OK) {
+        tell_dora(m, loras, n);
         status = write_blocks(m, loras, n);
+    }
     dfx_free(loras);
     return status;
 }

@@ -14,13 +14,16 @@ typedef struct dfx_lora_file {
     char *path;        /* owned */
     uint64_t stamp[3]; /* of the file when it was opened: bytes, seconds, nanoseconds */
     dfx_lora *lora;    /* owned */
+    float **rescale;   /* owned, each; models/lora_block.h; NULL: no DoRA in it */
 } dfx_lora_file;
 
 /* Of a model. Zeroed: none. */
 typedef struct dfx_loras {
     dfx_lora_file *files; /* owned, each */
     size_t n_files, cap_files;
-    int64_t rank;   /* of every place; 0: the model was opened for none */
+    int64_t rank; /* of every place; 0: the model was opened for none */
+    bool
+        has_dora; /* rows of quantized weights can be rescaled: a file that was named then is a DoRA */
     bool has_t5;    /* T5 has places too: a file that was named then has layers of it. Few have */
     dfx_pool *pool; /* owned */
 } dfx_loras;
@@ -34,7 +37,7 @@ dfx_status dfx_loras_reserve(dfx_model *model, const dfx_open_options *options);
 void dfx_loras_fini(dfx_loras *loras); /* zeroed is fine */
 
 /* Open what a request names and see that it fits. Errors: those of dfx_lora_open; DFX_E_USAGE: a strength that is no number, or
- * more rank than was reserved; DFX_E_FORMAT: a kind that does not act beside a quantized weight. */
+ * more rank than was reserved; DFX_E_FORMAT: a DoRA on a weight without scales. */
 dfx_status dfx_loras_check(dfx_model *model, const dfx_request *request);
 
 /* Of pinned memory, from which a session uploads the blocks where the host does not see the device's memory. */

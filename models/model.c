@@ -18,6 +18,8 @@ void dfx_model_env(const dfx_model *m, dfx_build_env env[DFX_N_COMPONENTS]) {
                                  .sink = &m->sink};
     env[DFX_CLIP].adapter_rank = env[DFX_TRANSFORMER].adapter_rank = m->loras.rank;
     env[DFX_T5].adapter_rank = m->loras.has_t5 ? m->loras.rank : 0;
+    for (int i = 0; i < DFX_N_COMPONENTS; i++)
+        env[i].adapter_scales = m->loras.has_dora;
 }
 
 /* What the machine has, less a tenth for others. */

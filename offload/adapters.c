@@ -36,7 +36,8 @@ static void widen(dfx_builder *b, dfx_op *down) {
 
 static dfx_op *new_down(dfx_builder *b, const dfx_adapter_spec *s) {
     int64_t rank = b->env.adapter_rank;
-    dfx_ref t = dfx_temp(b, s->x.rows, rank), a = dfx_adapter_buf(b, rank, s->x.cols);
+    dfx_ref t = dfx_temp(b, s->x.rows, rank),
+            a = dfx_adapter_buf(b, rank, s->x.cols, b->env.act_dtype);
     dfx_emit(
         b, DFX_OP_LINEAR, "adapters",
         (dfx_ref[DFX_OP_SLOTS]){
@@ -45,24 +46,43 @@ static dfx_op *new_down(dfx_builder *b, const dfx_adapter_spec *s) {
     return b->status == DFX_OK ? &b->program.ops[b->program.n_ops - 1] : NULL;
 }
 
+static uint32_t weight_of(const dfx_builder *b, const dfx_ref *r) {
+    return b->program.bufs[r->buf].idx;
+}
+
+/* Scales in the adapter block stand for those of the page. */
+static void place_scales(dfx_builder *b, const dfx_adapter_spec *s, dfx_adapter *place,
+                         dfx_ref *scale) {
+    if (!b->env.adapter_scales || !s->scale.buf)
+        return;
+    *scale = dfx_adapter_buf(b, 1, s->n, DFX_DTYPE_F32);
+    place->scale_buf = scale->buf;
+    place->weight_idx = weight_of(b, &s->w);
+    place->scale_idx = weight_of(b, &s->scale);
+}
+
 dfx_adapter_refs dfx_adapter_place(dfx_builder *b, const dfx_adapter_spec *s) {
     int64_t rank = b->env.adapter_rank;
+    dfx_adapter_refs refs = {.scale = s->scale};
     if (rank == 0 || b->status != DFX_OK)
-        return (dfx_adapter_refs){0};
+        return refs;
     dfx_op *down = find_down(b, &s->x);
     if (down)
         widen(b, down);
     else
         down = new_down(b, s);
     if (!down)
-        return (dfx_adapter_refs){0};
+        return refs;
     dfx_ref t = down->r[0], a = down->r[DFX_LINEAR_W];
-    dfx_ref u = dfx_adapter_buf(b, s->n, rank);
-    dfx_builder_adapter(b, &(dfx_adapter){.layer = s->name,
-                                          .n = s->n,
-                                          .k = s->x.cols,
-                                          .a_buf = a.buf,
-                                          .a_row = a.rows - rank,
-                                          .u_buf = u.buf});
-    return (dfx_adapter_refs){.t = dfx_cols(t, t.cols - rank, rank), .u = u};
+    refs.t = dfx_cols(t, t.cols - rank, rank);
+    refs.u = dfx_adapter_buf(b, s->n, rank, b->env.act_dtype);
+    dfx_adapter place = {.layer = s->name,
+                         .n = s->n,
+                         .k = s->x.cols,
+                         .a_buf = a.buf,
+                         .a_row = a.rows - rank,
+                         .u_buf = refs.u.buf};
+    place_scales(b, s, &place, &refs.scale);
+    dfx_builder_adapter(b, &place);
+    return refs;
 }

@@ -139,10 +139,9 @@ dfx_ref dfx_temp(dfx_builder *b, int64_t rows, int64_t cols) {
     return dfx_temp_of(b, rows, cols, b->env.act_dtype);
 }
 
-dfx_ref dfx_adapter_buf(dfx_builder *b, int64_t rows, int64_t cols) {
-    return add_buf(
-        b,
-        (dfx_buf){.kind = DFX_BUF_ADAPTER, .dtype = b->env.act_dtype, .rows = rows, .cols = cols});
+dfx_ref dfx_adapter_buf(dfx_builder *b, int64_t rows, int64_t cols, dfx_dtype dtype) {
+    return add_buf(b,
+                   (dfx_buf){.kind = DFX_BUF_ADAPTER, .dtype = dtype, .rows = rows, .cols = cols});
 }
 
 void dfx_builder_adapter(dfx_builder *b, const dfx_adapter *adapter) {

@@ -24,6 +24,7 @@ typedef struct dfx_build_env {
     bool weight_only; /* int8 weights with scales are multiplied without quantizing x */
     int64_t
         adapter_rank; /* every linear layer has a place for an adapter of this rank; a multiple of DFX_ADAPTER_GRAIN, 0: none */
+    bool adapter_scales; /* with adapter_rank: adapters may rescale rows of quantized weights */
     dfx_dtype act_dtype;
     const dfx_sink *sink;
 } dfx_build_env;
@@ -67,7 +68,7 @@ dfx_ref dfx_extern_buf(dfx_builder *b, const char *name, int64_t rows, int64_t c
                        dfx_dtype dtype);
 dfx_ref dfx_temp(dfx_builder *b, int64_t rows, int64_t cols);
 dfx_ref dfx_temp_of(dfx_builder *b, int64_t rows, int64_t cols, dfx_dtype dtype);
-dfx_ref dfx_adapter_buf(dfx_builder *b, int64_t rows, int64_t cols);
+dfx_ref dfx_adapter_buf(dfx_builder *b, int64_t rows, int64_t cols, dfx_dtype dtype);
 /* A weight seen as [rows, cols]; the tensor's shape must multiply to that, with its first dimension `rows` unless rows is 1. */
 dfx_ref dfx_weight_ref(dfx_builder *b, const char *name, int64_t rows, int64_t cols);
 
@@ -96,11 +97,12 @@ dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *spec);
  * none. What computes t is emitted. */
 typedef struct dfx_adapter_spec {
     dfx_ref x, x_scale; /* x_scale absent: x is no codes */
+    dfx_ref w, scale;   /* of the layer; scale absent: it has none */
     const char *name;   /* of the layer, local */
     int64_t n;
 } dfx_adapter_spec;
 typedef struct dfx_adapter_refs {
-    dfx_ref t, u;
+    dfx_ref t, u, scale; /* scale: what the layer is computed with, the page's or one in the adapter block */
 } dfx_adapter_refs;
 dfx_adapter_refs dfx_adapter_place(dfx_builder *b, const dfx_adapter_spec *spec);
 

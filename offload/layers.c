@@ -98,9 +98,10 @@ dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *s) {
     if (scale.buf && !weight_only)
         x = codes_of(b, s->x, dtype_of(b, w), s->name);
     dfx_adapter_refs adapter = dfx_adapter_place(
-        b, &(dfx_adapter_spec){.x = x.x, .x_scale = x.scale, .name = s->name, .n = s->n});
+        b, &(dfx_adapter_spec){
+               .x = x.x, .x_scale = x.scale, .w = w, .scale = scale, .name = s->name, .n = s->n});
     dfx_emit(b, DFX_OP_LINEAR, s->name,
-             (dfx_ref[DFX_OP_SLOTS]){y, x.x, w, bias, s->gate, s->residual, scale, x.scale,
+             (dfx_ref[DFX_OP_SLOTS]){y, x.x, w, bias, s->gate, s->residual, adapter.scale, x.scale,
                                      adapter.t, adapter.u},
              &(dfx_op_params){.act = s->act, .weight_only = weight_only});
     return y;

@@ -73,6 +73,10 @@ typedef struct dfx_adapter {
     int64_t n, k;
     uint32_t a_buf, u_buf;
     int64_t a_row;
+    /* Where the program was built with adapter_scales and the layer's weight has scales: [1, n] F32 in the adapter block, by which
+     * the layer is computed instead of those of its page. Whoever fills the block begins with a copy of them. 0: none. */
+    uint32_t scale_buf;
+    uint32_t weight_idx, scale_idx; /* of the weight and its scales, into weights */
 } dfx_adapter;
 
 typedef struct dfx_region {

@@ -53,7 +53,7 @@ static void open_loras(lora_run *run, const lora_case *c, const dfx_flux_config 
         dfx_lora *lora;
         snprintf(path, sizeof(path), "tests/golden/lora/%s.safetensors", c->files[i]);
         assert_int_equal(dfx_lora_open(path, &configs, &run->r->sink, &lora), DFX_OK);
-        run->loras[run->n++] = (dfx_lora_weight){lora, c->strengths[i]};
+        run->loras[run->n++] = (dfx_lora_weight){.lora = lora, .strength = c->strengths[i]};
     }
 }
 

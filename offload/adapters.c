@@ -4,11 +4,6 @@
  * first of them and grows with each further one, up to DFX_ADAPTER_RANK_MAX rows. */
 #include "offload/builder.h"
 
-static bool same_ref(const dfx_ref *a, const dfx_ref *b) {
-    return a->buf == b->buf && a->row0 == b->row0 && a->rows == b->rows && a->col0 == b->col0 &&
-           a->cols == b->cols;
-}
-
 static bool is_down(const dfx_program *p, const dfx_op *op) {
     return op->kind == DFX_OP_LINEAR && p->bufs[op->r[DFX_LINEAR_W].buf].kind == DFX_BUF_ADAPTER;
 }
@@ -17,7 +12,7 @@ static bool is_down(const dfx_program *p, const dfx_op *op) {
 static dfx_op *find_down(dfx_builder *b, const dfx_ref *x) {
     for (uint32_t i = b->program.n_ops; i-- > 0;) {
         dfx_op *op = &b->program.ops[i];
-        if (is_down(&b->program, op) && same_ref(&op->r[DFX_LINEAR_X], x))
+        if (is_down(&b->program, op) && dfx_ref_same(&op->r[DFX_LINEAR_X], x))
             return op->r[0].cols + b->env.adapter_rank <= DFX_ADAPTER_RANK_MAX ? op : NULL;
         if (op->r[0].buf == x->buf)
             return NULL;

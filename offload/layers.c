@@ -59,16 +59,11 @@ typedef struct codes {
     dfx_ref x, scale;
 } codes;
 
-static bool same_ref(const dfx_ref *a, const dfx_ref *b) {
-    return a->buf == b->buf && a->row0 == b->row0 && a->rows == b->rows && a->col0 == b->col0 &&
-           a->cols == b->cols;
-}
-
 /* Those that an earlier product has had made of x, unless x has been written to since. */
 static bool find_codes(const dfx_builder *b, const dfx_ref *x, dfx_dtype dtype, codes *out) {
     for (uint32_t i = b->program.n_ops; i-- > 0;) {
         const dfx_op *op = &b->program.ops[i];
-        if (op->kind == DFX_OP_QUANTIZE && same_ref(&op->r[DFX_QUANTIZE_X], x) &&
+        if (op->kind == DFX_OP_QUANTIZE && dfx_ref_same(&op->r[DFX_QUANTIZE_X], x) &&
             dtype_of(b, op->r[0]) == dtype) {
             *out = (codes){op->r[0], op->r[DFX_QUANTIZE_Y_SCALE]};
             return true;

@@ -25,6 +25,11 @@ typedef struct dfx_ref {
     int64_t row0, rows, col0, cols;
 } dfx_ref;
 
+static inline bool dfx_ref_same(const dfx_ref *a, const dfx_ref *b) {
+    return a->buf == b->buf && a->row0 == b->row0 && a->rows == b->rows && a->col0 == b->col0 &&
+           a->cols == b->cols;
+}
+
 typedef enum dfx_buf_kind {
     DFX_BUF_TEMP,
     DFX_BUF_EXTERN,

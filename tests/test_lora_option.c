@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/args.c"
 #include "tools/lora_option.c"
 
 static void gives(const char *text, const char *path, float strength) {

@@ -220,9 +220,7 @@ static bool whole(const char *text, uint64_t max, uint64_t *out) {
     return true;
 }
 
-/* Digits with at most one '.' between or beside them, up to `end`. Fifteen digits: mantissa and power of ten are then
- * exact doubles, and their quotient is the nearest double to what was written. */
-static bool decimal(const char *text, const char *end, double *out) {
+bool dfx_args_decimal(const char *text, const char *end, double *out) {
     uint64_t mantissa = 0;
     double power = 1;
     int n_digits = 0;
@@ -258,7 +256,7 @@ bool dfx_args_real(dfx_args *args, int which, double min, double max, double *ou
     if (!dfx_args_given(args, which))
         return true;
     const char *text = args->value[which];
-    if (!decimal(text, text + strlen(text), &value) || value < min || value > max)
+    if (!dfx_args_decimal(text, text + strlen(text), &value) || value < min || value > max)
         return mistake(args, "--%s: wanted a number such as 3.5, from %g to %g, found \"%s\"",
                        args->options[which].name, min, max, text);
     *out = value;
@@ -328,7 +326,7 @@ bool dfx_args_bytes(dfx_args *args, int which, uint64_t *out) {
         return true;
     const char *text = args->value[which];
     const char *unit = text + strspn(text, "0123456789.");
-    double bytes = decimal(text, unit, &number) ? number * unit_bytes(unit) : 0;
+    double bytes = dfx_args_decimal(text, unit, &number) ? number * unit_bytes(unit) : 0;
     if (!(bytes >= min && bytes <= max))
         return mistake(args,
                        "--%s: wanted a size from 1M to 1024T such as 12G, 12GiB, 4096M or "

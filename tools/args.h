@@ -52,6 +52,10 @@ bool dfx_args_given(const dfx_args *args, int which);
 /* The values of a listed option, in order, into out[DFX_ARGS_LISTED_MAX]; returns their number. */
 int dfx_args_list(const dfx_args *args, int which, const char **out);
 
+/* Digits with at most one '.' between or beside them, all of [text, end). Fifteen digits: mantissa and power of ten are then exact
+ * doubles, and their quotient is the nearest double to what was written. */
+bool dfx_args_decimal(const char *text, const char *end, double *out);
+
 /* Each leaves *out alone when the option was not given. Both bounds are allowed values. */
 bool dfx_args_int(dfx_args *args, int which, int min, int max, int *out);
 bool dfx_args_real(dfx_args *args, int which, double min, double max, double *out); /* "3.5" */

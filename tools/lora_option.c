@@ -1,31 +1,21 @@
 #include "tools/lora_option.h"
 
-#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "tools/args.h"
 
 /* Beyond this a strength is a slip of the finger, and f16 files overflow. */
 static const double STRENGTH_MAX = 1000;
 
-/* Sign, digits, at most one '.' between or beside them; at most fifteen digits, so that mantissa and power are exact doubles. */
+/* A sign, or none, and a decimal. */
 static bool number(const char *text, double *out) {
-    bool minus = *text == '-', point = false;
-    uint64_t mantissa = 0;
-    double power = 1;
-    int n_digits = 0;
-    for (text += *text == '-' || *text == '+'; *text; text++) {
-        if (*text == '.' && !point) {
-            point = true;
-        } else if (*text >= '0' && *text <= '9' && n_digits < 15) {
-            mantissa = mantissa * 10 + (uint64_t)(*text - '0');
-            n_digits++;
-            power *= point ? 10 : 1;
-        } else {
-            return false;
-        }
-    }
-    *out = (minus ? -1 : 1) * ((double)mantissa / power);
-    return n_digits > 0;
+    double value;
+    const char *digits = text + (*text == '-' || *text == '+');
+    if (!dfx_args_decimal(digits, digits + strlen(digits), &value))
+        return false;
+    *out = *text == '-' ? -value : value;
+    return true;
 }
 
 static bool is_rest_of_a_path(const char *text) {

@@ -102,7 +102,8 @@ typedef struct dfx_adapter_spec {
     int64_t n;
 } dfx_adapter_spec;
 typedef struct dfx_adapter_refs {
-    dfx_ref t, u, scale; /* scale: what the layer is computed with, the page's or one in the adapter block */
+    dfx_ref t, u,
+        scale; /* scale: what the layer is computed with, the page's or one in the adapter block */
 } dfx_adapter_refs;
 dfx_adapter_refs dfx_adapter_place(dfx_builder *b, const dfx_adapter_spec *spec);
 

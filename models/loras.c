@@ -94,21 +94,22 @@ static dfx_status open_file(dfx_model *m, const char *path, const uint64_t stamp
     return DFX_OK;
 }
 
-/* Opened before, unless the file is another by now; then both stay open, since the earlier one may be in use. */
-static dfx_status find_file(dfx_model *m, const char *path, const dfx_lora **out) {
+/* Opened before, unless the file is another by now; then both stay open, since the earlier one may be in use. *out: a copy, of
+ * which everything stays the model's. */
+static dfx_status find_file(dfx_model *m, const char *path, dfx_lora_file *out) {
     dfx_loras *l = &m->loras;
     uint64_t stamp[3];
     stamp_of(path, stamp);
     for (size_t i = 0; i < l->n_files; i++)
         if (strcmp(l->files[i].path, path) == 0 &&
             memcmp(l->files[i].stamp, stamp, sizeof(stamp)) == 0) {
-            *out = l->files[i].lora;
+            *out = l->files[i];
             return DFX_OK;
         }
     DFX_TRY(dfx_grow(&m->sink, l->n_files + 1, sizeof(*l->files), "loras", &l->cap_files,
                      (void **)&l->files));
     DFX_TRY(open_file(m, path, stamp, &l->files[l->n_files]));
-    *out = l->files[l->n_files++].lora;
+    *out = l->files[l->n_files++];
     return DFX_OK;
 }
 
@@ -149,14 +150,14 @@ static dfx_status open_named(dfx_model *m, const dfx_open_options *o, int64_t *r
     const dfx_lora **loras;
     DFX_TRY(dfx_new_array(&m->sink, (size_t)o->n_loras, "loras", &loras));
     dfx_status status = DFX_OK;
-    for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
-        if (o->loras[i])
-            status = find_file(m, o->loras[i], &loras[i]);
-    for (int i = 0; i < o->n_loras && status == DFX_OK; i++)
-        if (loras[i]) {
-            m->loras.has_t5 |= dfx_lora_facts_of(loras[i])->n_parts_of[DFX_T5] > 0;
-            m->loras.has_dora |= dfx_lora_facts_of(loras[i])->n_dora > 0;
-        }
+    for (int i = 0; i < o->n_loras && status == DFX_OK; i++) {
+        dfx_lora_file file;
+        if (!o->loras[i] || (status = find_file(m, o->loras[i], &file)) != DFX_OK)
+            continue;
+        loras[i] = file.lora;
+        m->loras.has_t5 |= dfx_lora_facts_of(file.lora)->n_parts_of[DFX_T5] > 0;
+        m->loras.has_dora |= dfx_lora_facts_of(file.lora)->n_dora > 0;
+    }
     if (status == DFX_OK)
         *rank = rank_of_lists(&m->loras, loras, o->n_loras);
     dfx_free(loras);
@@ -190,15 +191,6 @@ dfx_status dfx_loras_reserve(dfx_model *m, const dfx_open_options *o) {
     return m->loras.rank ? dfx_pool_open(&m->sink, o->n_threads, &m->loras.pool) : DFX_OK;
 }
 
-static void warn_left_out(const dfx_model *m, const dfx_lora *lora) {
-    size_t n = dfx_lora_facts_of(lora)->n_parts_of[DFX_T5];
-    if (n > 0 && !m->loras.has_t5)
-        dfx_warn(&m->sink,
-                 "a LoRA changes %zu layers of T5, which has no room for it: they are left out; "
-                 "name its file when the model is opened",
-                 n);
-}
-
 static dfx_status check_dora(const dfx_model *m, const dfx_lora *lora) {
     if (dfx_lora_facts_of(lora)->n_dora == 0 || m->loras.has_dora || m->loras.rank == 0)
         return DFX_OK;
@@ -216,18 +208,18 @@ dfx_status dfx_loras_check(dfx_model *m, const dfx_request *r) {
     DFX_TRY(dfx_new_array(&m->sink, (size_t)r->n_loras, "loras", &loras));
     dfx_status status = DFX_OK;
     for (int i = 0; i < r->n_loras && status == DFX_OK; i++) {
+        dfx_lora_file file = {0};
         if (!isfinite(r->loras[i].strength))
             status = dfx_fail(&m->sink, DFX_E_USAGE, "%s: wanted a number as strength, found %g",
                               r->loras[i].path, (double)r->loras[i].strength);
         else
-            status = find_file(m, r->loras[i].path, &loras[n]);
-        n += r->loras[i].strength != 0;
+            status = find_file(m, r->loras[i].path, &file);
+        if (status == DFX_OK && r->loras[i].strength != 0)
+            loras[n++] = file.lora;
     }
     int64_t rank = status == DFX_OK ? rank_of_all(loras, n, m->loras.has_t5, &layer) : 0;
-    for (size_t i = 0; status == DFX_OK && i < n; i++) {
-        warn_left_out(m, loras[i]);
+    for (size_t i = 0; status == DFX_OK && i < n; i++)
         status = check_dora(m, loras[i]);
-    }
     if (status == DFX_OK && rank > 0 && m->loras.rank == 0)
         status = dfx_fail(&m->sink, DFX_E_USAGE,
                           "%s: the model was opened without room for LoRAs; give --lora-max-rank",
@@ -291,24 +283,45 @@ static char *key_of(const dfx_model *m, const dfx_request *r) {
     return key;
 }
 
-static float **rescale_of(const dfx_loras *l, const dfx_lora *lora) {
-    for (size_t i = 0; i < l->n_files; i++)
-        if (l->files[i].lora == lora)
-            return l->files[i].rescale;
-    return NULL;
-}
-
 /* Those that act, in loras[r->n_loras]. */
 static dfx_status gather(dfx_model *m, const dfx_request *r, dfx_lora_weight *loras, size_t *n) {
     for (int i = 0; i < r->n_loras; i++) {
         if (r->loras[i].strength == 0)
             continue;
-        loras[*n].strength = r->loras[i].strength;
-        DFX_TRY(find_file(m, r->loras[i].path, &loras[*n].lora));
-        loras[*n].rescale = rescale_of(&m->loras, loras[*n].lora);
-        ++*n;
+        dfx_lora_file file;
+        DFX_TRY(find_file(m, r->loras[i].path, &file));
+        loras[(*n)++] = (dfx_lora_weight){file.lora, r->loras[i].strength, file.rescale};
     }
     return DFX_OK;
+}
+
+static void warn_left_out(const dfx_model *m, const dfx_lora *lora) {
+    size_t n = dfx_lora_facts_of(lora)->n_parts_of[DFX_T5];
+    if (n > 0 && !m->loras.has_t5)
+        dfx_warn(&m->sink,
+                 "a LoRA changes %zu layers of T5, which has no room for it: they are left out; "
+                 "name its file when the model is opened",
+                 n);
+}
+
+/* Layers of the encoders, so that a text has other encodings. */
+static bool changes_text(const dfx_model *m, const dfx_lora_weight *loras, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const dfx_lora_facts *facts = dfx_lora_facts_of(loras[i].lora);
+        if (facts->n_parts_of[DFX_CLIP] > 0 || (m->loras.has_t5 && facts->n_parts_of[DFX_T5] > 0))
+            return true;
+    }
+    return false;
+}
+
+/* What was computed with other adapters than will be there: conditioning always, encodings where an encoder had or will have some. */
+static void forget(dfx_session *ses, bool will_change_text) {
+    if (ses->loras_change_text || will_change_text) {
+        dfx_free(ses->text_key);
+        ses->text_key = NULL;
+    }
+    ses->loras_change_text = will_change_text;
+    ses->cond_valid = false;
 }
 
 /* Reading and measuring weights takes a while. */
@@ -328,7 +341,10 @@ static dfx_status write_request(dfx_model *m, const dfx_request *r) {
     DFX_TRY(dfx_new_array(&m->sink, (size_t)r->n_loras + 1, "loras", &loras));
     dfx_status status = gather(m, r, loras, &n);
     if (status == DFX_OK) {
+        for (size_t i = 0; i < n; i++)
+            warn_left_out(m, loras[i].lora);
         tell_dora(m, loras, n);
+        forget(&m->session, changes_text(m, loras, n));
         status = write_blocks(m, loras, n);
     }
     dfx_free(loras);
@@ -348,9 +364,7 @@ dfx_status dfx_loras_apply(dfx_model *m, const dfx_request *r) {
         return DFX_OK;
     }
     dfx_free(ses->loras_key);
-    dfx_free(ses->text_key);
-    ses->loras_key = ses->text_key = NULL;
-    ses->cond_valid = false;
+    ses->loras_key = NULL;
     dfx_status status = write_request(m, r);
     if (status != DFX_OK) {
         dfx_free(key);

@@ -35,7 +35,8 @@ typedef struct dfx_session {
     int cond_steps, cond_first_step;
     float *sigmas; /* owned; of the steps that are conditioned, and the last one's end */
     dfx_init init;
-    char *loras_key;    /* owned; what the adapter block holds, NULL: nothing yet */
+    char *loras_key;        /* owned; what the adapter block holds, NULL: nothing yet */
+    bool loras_change_text; /* an encoder has adapters in it: text_key holds with these alone */
     dfx_mem lora_image; /* owned; pinned: the blocks on their way; none where the host sees them */
     dfx_mem
         latents[2]; /* owned; pinned: of the last two steps, lane by lane, as the device has them */

@@ -184,6 +184,38 @@ static void layers_of_the_text_encoders_are_changed_too(void **state) {
     }
 }
 
+/* The encoders have run when the text stage has done its first step. */
+static void count_encodings(void *user, const dfx_progress *progress) {
+    *(int *)user += progress->stage == DFX_STAGE_TEXT && progress->step == 1;
+}
+
+static int encodings(draw_rig *r, const dfx_lora_use *loras, int n) {
+    int count = 0;
+    dfx_request request = with(r, loras, n);
+    request.progress = count_encodings;
+    request.user = &count;
+    dfx_image image = draw(r, &request);
+    dfx_image_free(&image);
+    return count;
+}
+
+static void a_text_is_encoded_again_only_for_loras_of_encoders(void **state) {
+    draw_rig *r = *state;
+    char path[TMPDIR_PATH];
+    const dfx_lora_use of_clip = {
+        text_lora(r, "text_encoder.text_model.encoder.layers.0.self_attn.v_proj", 64, path), 4};
+    const dfx_lora_use other = {PEFT, 1};
+    room(r, 4, 1);
+    draw_open(r, DRAW_SCENES, 0);
+    assert_int_equal(encodings(r, NULL, 0), 1);
+    assert_int_equal(encodings(r, &other, 1), 0);
+    assert_int_equal(encodings(r, NULL, 0), 0);
+    assert_int_equal(encodings(r, &of_clip, 1), 1);
+    assert_int_equal(encodings(r, &of_clip, 1), 0);
+    assert_int_equal(encodings(r, &other, 1), 1);
+    assert_int_equal(encodings(r, NULL, 0), 0);
+}
+
 static void layers_of_t5_without_room_are_left_out_with_a_warning(void **state) {
     draw_rig *r = *state;
     char path[TMPDIR_PATH];
@@ -265,6 +297,7 @@ int main(void) {
         DRAWS(swapping_beside_quantized_weights_changes_nothing),
         DRAWS(the_same_bits_at_any_budget),
         DRAWS(layers_of_the_text_encoders_are_changed_too),
+        DRAWS(a_text_is_encoded_again_only_for_loras_of_encoders),
         DRAWS(layers_of_t5_without_room_are_left_out_with_a_warning),
         DRAWS(what_there_is_no_room_for_is_refused),
         DRAWS(room_is_made_for_the_files_that_are_named),

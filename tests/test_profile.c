@@ -53,6 +53,7 @@ static void same(const dfx_profile *a, const dfx_profile *b) {
     assert_int_equal(a->has_fp8, b->has_fp8);
     assert_true(a->link_bytes_per_s == b->link_bytes_per_s);
     assert_true(a->link_latency_s == b->link_latency_s);
+    assert_true(a->link_slows_compute == b->link_slows_compute);
     assert_true(a->disk_bytes_per_s == b->disk_bytes_per_s);
     assert_true(a->disk_latency_s == b->disk_latency_s);
     assert_int_equal(a->disk_queue_depth, b->disk_queue_depth);
@@ -128,6 +129,19 @@ static void profile_of_a_file_loads(void **state) {
                             .host_bytes = 34359738368});
 }
 
+/* Profiles of before it was measured have no such line: copies cost nothing then. */
+static void profile_without_a_share_has_none(void **state) {
+    tmpdir *dir = *state;
+    dfx_profile p;
+    char text[sizeof(GOOD) + 64];
+    assert_int_equal(load(dir, GOOD, &p), DFX_OK);
+    assert_true(p.link_slows_compute == 0);
+    snprintf(text, sizeof(text), "%s\nlink_slows_compute = 0.025", GOOD);
+    assert_int_equal(load(dir, text, &p), DFX_OK);
+    assert_true(p.link_slows_compute == 0.025);
+    print_and_load_again(dir, &p);
+}
+
 static void profile_with_odd_numbers_prints_back(void **state) {
     tmpdir *dir = *state;
     dfx_profile p;
@@ -182,6 +196,8 @@ static void profile_faults_are_named(void **state) {
     broken(dir, "unified = no ", "unified = maybe ", "unified: wanted yes or no");
     broken(dir, "fp8_flops = 2E+14", "fp8_flops = 0", "has_fp8 is yes and fp8_flops is 0");
     broken(dir, "my-machine.2", "my machine", "name: wanted a name");
+    broken(dir, "launch_s = 3e-6\n", "launch_s = 3e-6\nlink_slows_compute = 2 %\n",
+           "line 17: link_slows_compute: wanted a share from 0 such as 0.02");
     broken(dir, "launch_s = 3e-6\n", "launch_s = 3e-6\ndevice =\n",
            "line 17: device: wanted a text of 1 to 127 bytes");
     broken(dir, "launch_s = 3e-6\n", "launch_s = 3e-6\nmethod = 0\n",
@@ -230,6 +246,7 @@ int main(void) {
         TEST(profile_shipped_ones_load_and_print_back),
         TEST(profile_shipped_ones_hold_known_figures),
         TEST(profile_of_a_file_loads),
+        TEST(profile_without_a_share_has_none),
         TEST(profile_with_odd_numbers_prints_back),
         TEST(profile_that_was_measured_prints_back),
         TEST(profile_faults_are_named),

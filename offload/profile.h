@@ -9,7 +9,7 @@ enum {
     DFX_PROFILE_NAME = 64,
     DFX_PROFILE_TEXT = 128,
     /* Of what `bench machine` does; profiles of another one are measured again. */
-    DFX_PROFILE_METHOD = 2,
+    DFX_PROFILE_METHOD = 3,
 };
 
 typedef struct dfx_profile {

@@ -23,8 +23,8 @@ typedef enum field_kind {
     FIELD_DEPTH,
     FIELD_BYTES,   /* above 0 */
     FIELD_BYTES_0, /* 0 is allowed */
-    FIELD_TEXT,    /* may be left out, as FIELD_METHOD */
-    FIELD_METHOD,
+    FIELD_TEXT,    /* may be left out, as FIELD_WHOLE_0 */
+    FIELD_WHOLE_0, /* 0 when left out */
 } field_kind;
 
 typedef struct field {
@@ -39,6 +39,7 @@ static const field FIELDS[] = {
     FIELD(name, FIELD_NAME),
     FIELD(unified, FIELD_BOOL),
     FIELD(has_fp8, FIELD_BOOL),
+    FIELD(sm, FIELD_WHOLE_0),
     FIELD(link_bytes_per_s, FIELD_RATE),
     FIELD(link_latency_s, FIELD_SECONDS),
     FIELD(link_slows_compute, FIELD_SHARE),
@@ -56,7 +57,7 @@ static const field FIELDS[] = {
     FIELD(host_bytes, FIELD_BYTES),
     FIELD(device, FIELD_TEXT),
     FIELD(driver, FIELD_TEXT),
-    FIELD(method, FIELD_METHOD),
+    FIELD(method, FIELD_WHOLE_0),
 };
 #undef FIELD
 
@@ -74,7 +75,7 @@ static const char *wanted(field_kind kind) {
         [FIELD_BYTES] = "a whole number of bytes above 0, without a unit",
         [FIELD_BYTES_0] = "a whole number of bytes, without a unit",
         [FIELD_TEXT] = "a text of 1 to 127 bytes",
-        [FIELD_METHOD] = "a whole number from 1 to 65535",
+        [FIELD_WHOLE_0] = "a whole number from 1 to 65535",
     };
     return texts[kind];
 }
@@ -150,7 +151,7 @@ static bool read_value(const field *f, const char *text, locale_t c_locale, dfx_
         return read_whole(text, at);
     case FIELD_TEXT:
         return read_words(text, at);
-    case FIELD_METHOD:
+    case FIELD_WHOLE_0:
         if (!read_whole(text, &whole) || whole < 1 || whole > UINT16_MAX)
             return false;
         *(uint32_t *)at = (uint32_t)whole;
@@ -212,7 +213,7 @@ static dfx_status read_line(reader *r, char *line) {
 }
 
 static bool may_be_left_out(const field *f) {
-    return f->kind == FIELD_TEXT || f->kind == FIELD_METHOD || f->kind == FIELD_SHARE;
+    return f->kind == FIELD_TEXT || f->kind == FIELD_WHOLE_0 || f->kind == FIELD_SHARE;
 }
 
 static dfx_status check_whole(const reader *r) {
@@ -331,7 +332,7 @@ static void value_text(const field *f, const dfx_profile *profile, char text[VAL
     case FIELD_TEXT:
         snprintf(text, VALUE_MAX + 1, "%s", (const char *)at);
         break;
-    case FIELD_METHOD:
+    case FIELD_WHOLE_0:
         text[0] = 0;
         if (*(const uint32_t *)at)
             snprintf(text, VALUE_MAX + 1, "%" PRIu32, *(const uint32_t *)at);

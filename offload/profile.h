@@ -16,6 +16,8 @@ typedef struct dfx_profile {
     char name[DFX_PROFILE_NAME]; /* "rtx4090" */
     bool unified;                /* host and device memory are one: no link copy */
     bool has_fp8;
+    uint32_t
+        sm; /* compute capability of a GPU, 89 is 8.9; 0 where a file leaves it out: not known */
     double link_bytes_per_s; /* pinned host to device */
     double link_latency_s;   /* per transfer */
     /* By this share computing takes longer while the link copies: 0.02, 2 %. 0 where a file leaves it out. */

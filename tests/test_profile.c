@@ -51,6 +51,7 @@ static void same(const dfx_profile *a, const dfx_profile *b) {
     assert_string_equal(a->name, b->name);
     assert_int_equal(a->unified, b->unified);
     assert_int_equal(a->has_fp8, b->has_fp8);
+    assert_int_equal(a->sm, b->sm);
     assert_true(a->link_bytes_per_s == b->link_bytes_per_s);
     assert_true(a->link_latency_s == b->link_latency_s);
     assert_true(a->link_slows_compute == b->link_slows_compute);
@@ -100,6 +101,7 @@ static void profile_shipped_ones_hold_known_figures(void **state) {
     assert_int_equal(dfx_profile_load("rtx4090", &dir->log.sink, &p), DFX_OK);
     assert_true(p.link_bytes_per_s == 25e9 && p.has_fp8 && !p.unified);
     assert_true(p.int8_flops < 660e12 && p.fp8_flops < 330e12 && p.bf16_flops < 165e12);
+    assert_int_equal(p.sm, 89);
     assert_int_equal(dfx_profile_load("rtx3060", &dir->log.sink, &p), DFX_OK);
     assert_true(!p.has_fp8 && p.int8_flops < 102e12 && p.device_bytes == 12ull << 30);
     assert_int_equal(dfx_profile_load("h200", &dir->log.sink, &p), DFX_OK);
@@ -162,6 +164,7 @@ static void profile_that_was_measured_prints_back(void **state) {
     snprintf(p.device, sizeof(p.device), "NVIDIA GeForce RTX 4090");
     snprintf(p.driver, sizeof(p.driver), "580.159, CUDA 13.0 = new");
     p.method = 65535;
+    p.sm = 89;
     print_and_load_again(dir, &p);
     memset(p.device, 'x', sizeof(p.device) - 1);
     print_and_load_again(dir, &p);

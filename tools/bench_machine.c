@@ -17,7 +17,8 @@ static void shorten(double *value) {
 
 /* Pages are copied to the device, also where both share one memory. */
 static void fill_profile(const dfx_bench_machine *m, dfx_profile *p) {
-    *p = (dfx_profile){.disk_bytes_per_s = m->disk.rate.median,
+    *p = (dfx_profile){.sm = (uint32_t)m->facts.sm,
+                       .disk_bytes_per_s = m->disk.rate.median,
                        .disk_latency_s = m->disk.latency.median,
                        .disk_queue_depth = m->disk.queue_depth,
                        .device_bytes = m->facts.device_bytes,

@@ -2,6 +2,7 @@
 name = h200
 unified = no
 has_fp8 = yes
+sm = 90
 
 # Pinned to device, from 16 MiB up: 55.2e9. 53.3e9 at 4 MiB and 47.6e9 at 1 MiB give the latency.
 link_bytes_per_s = 55.2e9

@@ -3,6 +3,7 @@
 name = orin
 unified = yes
 has_fp8 = no
+sm = 87
 
 # Of no use on unified memory; a copy inside it, half of the memory's rate.
 link_bytes_per_s = 80e9

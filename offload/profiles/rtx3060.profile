@@ -3,6 +3,7 @@
 name = rtx3060
 unified = no
 has_fp8 = no
+sm = 86
 
 # PCIe 4.0 x16 moves 31.5e9 in theory; pinned copies reach about 25e9 of it. In a PCIe 3.0 slot it is half of that.
 link_bytes_per_s = 25e9

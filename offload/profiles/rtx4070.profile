@@ -3,6 +3,7 @@
 name = rtx4070
 unified = no
 has_fp8 = yes
+sm = 89
 
 # PCIe 4.0 x16 moves 31.5e9 in theory; pinned copies reach about 25e9 of it.
 link_bytes_per_s = 25e9

@@ -5,9 +5,10 @@
  * every set is a candidate; beyond that the sets are evenly spread ones, the same share of all pages, or one share of the
  * small and another of the large.
  *
- * What copies cost the computing beside them (link_slows_compute) is in what is promised, not in the choice: of equal candidates
- * the one that streams least is taken anyway, and to stream a little less through fewer slots would gain microseconds in a
- * step and lose what bears a slower transfer. */
+ * What copies cost the computing beside them (link_slows_compute) is in what is promised, not in the choice: of equal
+ * candidates the one that streams least is taken anyway, and to stream a little less through fewer slots would gain
+ * microseconds in a step and lose what bears a slower transfer. The promise may so rise with the budget by a part of that
+ * cost: where a candidate that fits now bears more and streams more. */
 #include "offload/planner_internal.h"
 
 #include <inttypes.h>

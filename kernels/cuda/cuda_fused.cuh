@@ -89,7 +89,7 @@ template <class S> static __device__ inline void release(fused_barriers<S> barri
         dfx_sm90_arrive_at(barriers.empty(stage), lane);
 }
 
-/* The barrier at which a group waits for its turn to multiply,: a barrier of the ring cannot tell phases two apart. */
+/* The barrier at which a group waits for its turn to multiply: a barrier of the ring cannot tell phases two apart. */
 static __device__ inline int turn_of(int group) {
     return 1 + group;
 }

@@ -217,6 +217,10 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
         return dfx_cpu_unpack(cpu, call);
     case DFX_OP_PACK:
         return dfx_cpu_pack(cpu, call);
+    case DFX_OP_KV_CENTER:
+    case DFX_OP_QK_CODES:
+    case DFX_OP_V_CODES:
+    case DFX_OP_ATTENTION_CODES:
     case DFX_N_OP_KINDS:
         break;
     }

@@ -54,7 +54,8 @@ typedef enum dfx_op_kind {
     DFX_OP_ATTENTION,
     /* ATTENTION in 8 bits: the first three make codes, the last one multiplies them. `center` [4,H*E] is what codes of keys and
      * values are made with: a vector taken off keys, one off values, scales of values by column, scales of keys, the same
-     * number in all columns of a head. Softmax is the same whatever is taken off all keys, so a sample's mean will do.
+     * number in all columns of a head. Softmax is the same whatever is taken off all keys, so a sample's mean will do. Rows of
+     * y_scale and q_scale have any alignment.
      *
      * KV_CENTER looks at tokens 0, 16, 32, ... only. key = what QKNORM_ROPE makes of k, in f32; y[0] = mean of key;
      * y[1] = mean of v; y[2] = 16 max |v - y[1]| / 448, E4M3 being a float, so that room for values beyond the sample costs

@@ -56,7 +56,7 @@ static void set_norm_rope(rig *r, const char *variant, dfx_op_call *call, int w_
 
 static const char *const variants[] = {"rope", "plain"};
 
-static void kv_center_is_that_of_every_16th_token(void **state) {
+static void kv_center_is_that_of_every_other_token_of_37(void **state) {
     rig *r = *state;
     for (size_t i = 0; i < DFX_COUNT(variants); i++) {
         dfx_op_call call = {.kind = DFX_OP_KV_CENTER};
@@ -110,6 +110,14 @@ static void qk_codes_of_keys_are_centred_and_end_at_127(void **state) {
         rig_run(r, &call);
         same_codes(&call.m[0], &want);
     }
+}
+
+static void kv_sample_is_16_tokens_or_one_in_16(void **state) {
+    static const int64_t steps[][2] = {{1, 1},    {16, 1},   {31, 1},   {32, 2},
+                                       {37, 2},   {64, 4},   {255, 15}, {256, 16},
+                                       {257, 16}, {271, 16}, {272, 16}, {4096, 16}};
+    for (size_t i = 0; i < DFX_COUNT(steps); i++)
+        assert_int_equal(dfx_kv_sample_step(steps[i][0]), steps[i][1]);
 }
 
 /* Worked by hand, from ops.h: a thread's four values of 16 come together. */
@@ -189,7 +197,8 @@ static void attention_codes_of_a_nan_query_are_nan(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        WITH_RIG(kv_center_is_that_of_every_16th_token),
+        WITH_RIG(kv_center_is_that_of_every_other_token_of_37),
+        cmocka_unit_test(kv_sample_is_16_tokens_or_one_in_16),
         WITH_RIG(kv_center_of_zeros_has_scales_of_one),
         WITH_RIG(qk_codes_of_queries_have_a_scale_for_each_head),
         WITH_RIG(qk_codes_of_keys_are_centred_and_end_at_127),

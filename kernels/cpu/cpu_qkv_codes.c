@@ -10,8 +10,6 @@
 #include "quant/q_rows.h"
 
 static const float INT8_TOP = 127.0f, E4M3_TOP = 448.0f;
-static const float KEY_ROOM = 1.25f;   /* beyond the sample's greatest key */
-static const float VALUE_ROOM = 16.0f; /* and value: 4 of the 18 powers of two that E4M3 has */
 
 enum { ROWS = 16 }; /* one index of work */
 
@@ -19,8 +17,12 @@ static int64_t head_size(const dfx_op_call *call) {
     return call->m[0].cols / call->p.n_heads;
 }
 
+static int64_t sample_step(const dfx_op_call *call) {
+    return dfx_kv_sample_step(call->m[DFX_CENTER_K].rows);
+}
+
 static int64_t n_sampled(const dfx_op_call *call) {
-    return dfx_cpu_ceil_div(call->m[DFX_CENTER_K].rows, DFX_KV_SAMPLE_STEP);
+    return dfx_cpu_ceil_div(call->m[DFX_CENTER_K].rows, sample_step(call));
 }
 
 static size_t floats_bytes(int64_t n) {
@@ -77,7 +79,7 @@ static void center_keys(const codes_job *job, int64_t first_col, float *keys) {
     float *means = dfx_cpu_f32(y, DFX_CENTER_KEY) + first_col;
     float *scales = dfx_cpu_f32(y, DFX_CENTER_KEY_SCALE) + first_col, greatest = 0;
     for (int64_t i = 0; i < n; i++) {
-        int64_t t = i * DFX_KV_SAMPLE_STEP;
+        int64_t t = i * sample_step(job->call);
         dfx_cpu_norm_rope_head(keys + i * head, dfx_cpu_f32(k, t) + first_col, &job->rope, t);
     }
     for (int64_t c = 0; c < head; c++) {
@@ -85,18 +87,19 @@ static void center_keys(const codes_job *job, int64_t first_col, float *keys) {
         greatest = farthest(keys + c, n, head, means[c], greatest);
     }
     for (int64_t c = 0; c < head; c++)
-        scales[c] = scale_or_one(KEY_ROOM * greatest / INT8_TOP);
+        scales[c] = scale_or_one(greatest / DFX_KV_KEY_TOP);
 }
 
 static void center_values(const codes_job *job, int64_t first_col) {
     const dfx_mat *y = &job->call->m[0], *v = &job->call->m[DFX_CENTER_V];
-    int64_t n = n_sampled(job->call), step = DFX_KV_SAMPLE_STEP * v->ld;
+    int64_t n = n_sampled(job->call), step = sample_step(job->call) * v->ld;
     for (int64_t c = first_col; c < first_col + job->rope.head; c++) {
         const float *values = dfx_cpu_f32(v, 0) + c;
         float mean = mean_of(values, n, step);
         float greatest = farthest(values, n, step, mean, 0);
         dfx_cpu_f32(y, DFX_CENTER_VALUE)[c] = mean;
-        dfx_cpu_f32(y, DFX_CENTER_VALUE_SCALE)[c] = scale_or_one(VALUE_ROOM * greatest / E4M3_TOP);
+        dfx_cpu_f32(y, DFX_CENTER_VALUE_SCALE)[c] =
+            scale_or_one(DFX_KV_VALUE_ROOM * greatest / E4M3_TOP);
     }
 }
 

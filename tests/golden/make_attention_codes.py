@@ -17,6 +17,7 @@ F32 = np.float32
 HERE = pathlib.Path(__file__).resolve().parent
 T, H, E = 37, 3, 16
 EPS = 0.01
+STEP = 2    # 37 / 16
 NEAR_A_TIE = "a code is near a tie: take another seed"
 
 
@@ -35,14 +36,14 @@ def norm_rope(x, w, cos, sin):
 
 
 def kv_center(key, v):
-    seen = list(range(0, T, 16))
+    seen = list(range(0, T, STEP))
     key, v = key[seen], v[seen].astype(np.float64)
     y = np.zeros((4, H * E))
     y[0], y[1] = key.mean(0), v.mean(0)
     y[2] = 16 * np.abs(v - y[1]).max(0) / 448
     for h in range(H):
         cols = slice(h * E, (h + 1) * E)
-        y[3, cols] = 1.25 * np.abs(key - y[0])[:, cols].max() / 127
+        y[3, cols] = np.abs(key - y[0])[:, cols].max() / 64
     y[2:][y[2:] == 0] = 1
     return y.astype(F32)
 
@@ -111,13 +112,13 @@ def case(seed, rope):
     w = (1 + rng.random(E)).astype(F32)
     angles = rng.random((T, E // 2)) * 6
     cos, sin = (np.cos(angles).astype(F32), np.sin(angles).astype(F32)) if rope else (None, None)
-    k += 2 * rng.standard_normal(H * E).astype(F32)   # what keys have in common
+    k += 4 * rng.standard_normal(H * E).astype(F32)   # what keys have in common
     k[5, :] = 0
     k[5, ::E] = 9                                     # more in one column than any in the sample
     v += rng.standard_normal(H * E).astype(F32)
-    v[7, 4], v[8, 5] = 500, -500
+    v[7, 4], v[9, 5] = 900, -900
     v[:, 20] = 0.75                                   # a column that is the same everywhere
-    v[::16, 21] = 0.25                                # and one that only seems to be
+    v[::STEP, 21] = 0.25                              # and one that only seems to be
     zq, zk = norm_rope(q, w, cos, sin), norm_rope(k, w, cos, sin)
     center = kv_center(zk, v)
     assert center[2, 20] == 1 and center[2, 21] == 1
@@ -133,4 +134,4 @@ def case(seed, rope):
     return {("rope." if rope else "plain.") + name: value for name, value in out.items()}
 
 
-save_file(case(1, True) | case(1, False), HERE / "attention_codes.safetensors")
+save_file(case(1, True) | case(2, False), HERE / "attention_codes.safetensors")

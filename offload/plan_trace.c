@@ -7,6 +7,17 @@ static double mat_bytes(const dfx_mat *m) {
     return (double)m->rows * (double)m->cols * dfx_dtype_bits(m->dtype) / 8;
 }
 
+/* KV_CENTER looks at few of its rows. */
+static double op_bytes(const dfx_op_call *call) {
+    double bytes = 0;
+    for (int i = 0; i < DFX_OP_SLOTS; i++) {
+        bool sampled = call->kind == DFX_OP_KV_CENTER && (i == DFX_CENTER_K || i == DFX_CENTER_V);
+        bytes +=
+            mat_bytes(&call->m[i]) / (double)(sampled ? dfx_kv_sample_step(call->m[i].rows) : 1);
+    }
+    return bytes;
+}
+
 static double product_rate(const dfx_op_call *call, const dfx_profile *f) {
     const dfx_mat *scale = &call->m[DFX_LINEAR_SCALE];
     if (call->kind != DFX_OP_LINEAR || !scale->rows || call->p.weight_only)
@@ -31,10 +42,8 @@ static double rate_of(const dfx_op_call *call, const dfx_profile *f) {
 }
 
 double dfx_trace_op_seconds(const dfx_op_call *call, const dfx_profile *f) {
-    double bytes = 0;
-    for (int i = 0; i < DFX_OP_SLOTS; i++)
-        bytes += mat_bytes(&call->m[i]);
-    return f->launch_s + fmax(dfx_op_flops(call) / rate_of(call, f), bytes / f->memory_bytes_per_s);
+    return f->launch_s +
+           fmax(dfx_op_flops(call) / rate_of(call, f), op_bytes(call) / f->memory_bytes_per_s);
 }
 
 static dfx_status add_pages(dfx_trace *t, const dfx_program *program, const dfx_sink *sink) {

@@ -261,9 +261,13 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
     case DFX_OP_PACK:
         return dfx_cuda_pack(cuda, call);
     case DFX_OP_KV_CENTER:
+        return dfx_cuda_kv_center(cuda, call);
     case DFX_OP_QK_CODES:
+        return dfx_cuda_qk_codes(cuda, call);
     case DFX_OP_V_CODES:
+        return dfx_cuda_v_codes(cuda, call);
     case DFX_OP_ATTENTION_CODES:
+        return dfx_cuda_attention_codes(cuda, call);
     case DFX_N_OP_KINDS:
         break;
     }

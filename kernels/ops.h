@@ -54,11 +54,13 @@ typedef enum dfx_op_kind {
     DFX_OP_ATTENTION,
     /* ATTENTION in 8 bits: the first three make codes, the last one multiplies them. `center` [4,H*E] is what codes of keys and
      * values are made with: a vector taken off keys, one off values, scales of values by column, scales of keys, the same
-     * number in all columns of a head. Softmax is the same whatever is taken off all keys, so a sample's mean will do.
+     * number in all columns of a head. Softmax is the same whatever is taken off all keys, so a sample's mean will do. Rows of
+     * y_scale and q_scale have any alignment.
      *
-     * KV_CENTER looks at tokens 0, 16, 32, ... only. key = what QKNORM_ROPE makes of k, in f32; y[0] = mean of key;
-     * y[1] = mean of v; y[2] = 16 max |v - y[1]| / 448, E4M3 being a float, so that room for values beyond the sample costs
-     * nothing; y[3] = 1.25 max |key - y[0]| / 127 over all columns of the head. A scale that would be 0 is 1.
+     * KV_CENTER looks at tokens 0, s, 2 s, ... only, s of dfx_kv_sample_step. key = what QKNORM_ROPE makes of k, in f32;
+     * y[0] = mean of key; y[1] = mean of v; y[2] = 16 max |v - y[1]| / 448, E4M3 being a float, so that room for values beyond
+     * the sample costs nothing; y[3] = max |key - y[0]| / 64 over all columns of the head: codes go to 127, so keys may be
+     * twice as great, and one that is cut off does more harm than coarse codes (kernels/PERF.md). A scale that would be 0 is 1.
      * out y [4,H*E] f32; k [T,H*E]; v [T,H*E]; w [E]; cos [T,E/2]? f32; sin [T,E/2]? f32 (both or none).   n_heads, eps */
     DFX_OP_KV_CENTER,
     /* z = what QKNORM_ROPE makes of x, in f32. With y_scale (queries): y_scale[t,h] = max_e |z| / 127, 1 where that is 0;
@@ -117,9 +119,16 @@ enum {
     DFX_OP_SLOTS = 10,
     DFX_ADAPTER_GRAIN = 16,
     DFX_ADAPTER_RANK_MAX = 512,
-    DFX_KV_SAMPLE_STEP = 16, /* KV_CENTER: from one token that it looks at to the next */
-    DFX_V_CODES_GRAIN = 16,  /* V_CODES: columns are a multiple of it, and keep within it */
+    DFX_KV_KEY_TOP = 64,    /* the sample's greatest code of a key */
+    DFX_KV_VALUE_ROOM = 16, /* the greatest code of a value, over the sample's */
+    DFX_V_CODES_GRAIN = 16, /* V_CODES: columns are a multiple of it, and keep within it */
 };
+
+/* One in 16 of the tokens is enough, but 16 are wanted: greatest of fewer say too little of the others. */
+static inline int64_t dfx_kv_sample_step(int64_t n_tokens) {
+    int64_t step = n_tokens / 16;
+    return step < 1 ? 1 : step > 16 ? 16 : step;
+}
 
 /* Where V_CODES puts token t: within 16, token 8 b + 2 q + c stands at 4 q + 2 b + c. That is the order in which a thread holds
  * the scores of q k^T, so that these are the left operand of the product with values as they stand. */

@@ -22,8 +22,8 @@ typedef struct dfx_profile {
     double disk_latency_s;
     uint32_t disk_queue_depth;
     double bf16_flops, int8_flops,
-        fp8_flops; /* of products, multiply-add = 2; what kernels reach, not the peak */
-    double attention_flops;
+        fp8_flops;             /* of products, multiply-add = 2; what kernels reach, not the peak */
+    double attention_flops;    /* in 16 bits */
     double memory_bytes_per_s; /* device memory */
     double launch_s;           /* per op */
     uint64_t device_bytes;     /* memory of the device */

@@ -60,6 +60,7 @@ int dfx_help_bench(void) {
         "      --reuse T          as in generate; tells how many steps were reused, and how far "
         "the\n"
         "                         picture is from that of whole steps (PSNR)\n"
+        "      --attention-bits B as in generate\n"
         "  -o, --output NAME      writes NAME.csv, NAME.json and a chart, NAME.svg\n"
         "      --compare FILE     the JSON of an earlier run: says what became faster or slower "
         "by\n"

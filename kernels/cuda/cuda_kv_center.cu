@@ -1,7 +1,7 @@
-/* KV_CENTER, of heads of 128: what codes of keys and values are made with, from every 16th token.
+/* KV_CENTER, of heads of 128: what codes of keys and values are made with, from a sample of the tokens, every dfx_kv_sample_step-th.
  *
  *     key = RMSNorm and RoPE of k;  y[0] = mean(key);  y[1] = mean(v);  y[2] = 16 max|v - y[1]| / 448, by columns;
- *     y[3] = 1.25 max|key - y[0]| / 127 over all columns of a head;  1 where a scale would be 0
+ *     y[3] = max|key - y[0]| / 64 over all columns of a head;  1 where a scale would be 0
  *
  * k v [T,H*128] BF16; y [4,H*128] F32.   Bound: latency; T*H*32 bytes are read.
  *
@@ -21,7 +21,7 @@ typedef struct kv_center {
     dfx_cuda_rope how;
     float *y;
     int64_t ldy;
-    int n_samples;
+    int n_samples, step; /* tokens from one to the next */
 } kv_center;
 
 /* Of one column. */
@@ -46,13 +46,13 @@ static __device__ void look_at(column columns[DFX_CHUNK], const kv_center &p, in
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             bool there = sample + i * TEAMS < p.n_samples;
-            int64_t token = (int64_t)(sample + i * TEAMS) * DFX_KV_SAMPLE_STEP;
+            int64_t token = (int64_t)(sample + i * TEAMS) * p.step;
             words[i] = dfx_cuda_fetch8(x, token, col, there ? DFX_CHUNK : 0);
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
             bool there = sample + i * TEAMS < p.n_samples;
-            int64_t token = there ? (int64_t)(sample + i * TEAMS) * DFX_KV_SAMPLE_STEP : 0;
+            int64_t token = there ? (int64_t)(sample + i * TEAMS) * p.step : 0;
             float one[1][DFX_CHUNK];
             dfx_cuda_unpack8(one[0], words[i]);
             if (KEYS) {
@@ -138,7 +138,8 @@ extern "C" dfx_status dfx_cuda_kv_center(dfx_cuda *cuda, const dfx_op_call *call
     DFX_TRY(dfx_cuda_rope_of(cuda, "kv_center", call, DFX_CENTER_W, &p.how));
     p.y = (float *)y->ptr;
     p.ldy = y->ld;
-    p.n_samples = (int)dfx_cuda_ceil_div(k->rows, DFX_KV_SAMPLE_STEP);
+    p.step = (int)dfx_kv_sample_step(k->rows);
+    p.n_samples = (int)dfx_cuda_ceil_div(k->rows, p.step);
     dim3 blocks((unsigned)call->p.n_heads, 2);
     find_center<<<blocks, THREADS, 0, cuda->compute>>>(p);
     return dfx_cuda_check(cuda, cudaGetLastError(), "kv_center");

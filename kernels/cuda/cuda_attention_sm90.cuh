@@ -20,7 +20,6 @@ enum {
     /* Registers a thread after the start: 65536 of a multiprocessor are 168 for each of 384. */
     PRODUCER_REGISTERS = 24,
     CONSUMER_REGISTERS = 240,
-    LEAST_QUERIES = 64, /* fewer: most rows of a tile would be nobody's */
 };
 static const float LOG2E = 1.4426950408889634f; /* exp(x) = exp2(x LOG2E), one instruction */
 

@@ -87,6 +87,7 @@ dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call);
 
 /* cuda_attention_codes_sm90.cu: Hopper alone. cuda_kv_center.cu, cuda_attention_make_codes.cu: heads of 128. */
 bool dfx_cuda_attention_codes_fits(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_attention_codes_prepare(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention_codes(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_kv_center(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_qk_codes(dfx_cuda *cuda, const dfx_op_call *call);

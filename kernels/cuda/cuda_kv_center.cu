@@ -1,9 +1,10 @@
-/* KV_CENTER, of heads of 128: what codes of keys and values are made with, from a sample of the tokens, every dfx_kv_sample_step-th.
+/* KV_CENTER, of heads of 128: what codes of keys and values are made with, from a sample of the tokens: every n-th, n of
+ * dfx_kv_sample_step.
  *
  *     key = RMSNorm and RoPE of k;  y[0] = mean(key);  y[1] = mean(v);  y[2] = 16 max|v - y[1]| / 448, by columns;
  *     y[3] = max|key - y[0]| / 64 over all columns of a head;  1 where a scale would be 0
  *
- * k v [T,H*128] BF16; y [4,H*128] F32.   Bound: latency; T*H*32 bytes are read.
+ * k v [T,H*128] BF16; y [4,H*128] F32.   Bound: latency.
  *
  * A block has the keys of a head, or its values; 16 lanes a token. It reads once: what is furthest from the mean is the least
  * or the greatest value of the column. Order of the sums depends on shapes alone. */
@@ -119,8 +120,8 @@ static __global__ void __launch_bounds__(THREADS) find_center(kv_center p) {
         if (mean != mean)
             furthest = mean;
     }
-    float scale =
-        keys ? 1.25f * greatest_of_head(furthest, scratch) / 127.0f : 16.0f * furthest / 448.0f;
+    float scale = keys ? greatest_of_head(furthest, scratch) / DFX_KV_KEY_TOP
+                       : DFX_KV_VALUE_ROOM * furthest / 448.0f;
     if (threadIdx.x < HEAD) {
         float *y = p.y + (int64_t)head * HEAD + threadIdx.x;
         y[(keys ? DFX_CENTER_KEY : DFX_CENTER_VALUE) * p.ldy] = mean;

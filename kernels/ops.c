@@ -34,9 +34,11 @@ static const op_entry entries[DFX_N_OP_KINDS] = {
                             {"x", "w", "cos", "sin"}},
     [DFX_OP_ATTENTION] = {{"attention", 5, BIT(DFX_ATTN_BIAS), false, 0},
                           {"y", "q", "k", "v", "bias"}},
-    [DFX_OP_KV_CENTER] = {{"kv_center", 6, BIT(DFX_CENTER_COS) | BIT(DFX_CENTER_SIN), false,
-                           BIT(DFX_CENTER_W)},
-                          {"y", "k", "v", "w", "cos", "sin"}},
+    [DFX_OP_KV_CENTER] = {{"kv_center", 8,
+                           BIT(DFX_CENTER_COS) | BIT(DFX_CENTER_SIN) | BIT(DFX_CENTER_K2) |
+                               BIT(DFX_CENTER_W2),
+                           false, BIT(DFX_CENTER_W) | BIT(DFX_CENTER_W2)},
+                          {"y", "k", "v", "w", "cos", "sin", "k2", "w2"}},
     [DFX_OP_QK_CODES] = {{"qk_codes", 7,
                           BIT(DFX_QK_CODES_COS) | BIT(DFX_QK_CODES_SIN) |
                               BIT(DFX_QK_CODES_Y_SCALE) | BIT(DFX_QK_CODES_CENTER),
@@ -371,6 +373,12 @@ static dfx_status check_kv_center(const check *c) {
     const dfx_mat *k = &c->call->m[DFX_CENTER_K];
     DFX_TRY(want_shape(c, 0, DFX_CENTER_ROWS, k->cols));
     DFX_TRY(want_like(c, DFX_CENTER_V, k));
+    DFX_TRY(want_pair(c, DFX_CENTER_K2, DFX_CENTER_W2));
+    if (present(&c->call->m[DFX_CENTER_K2])) {
+        DFX_TRY(want_heads(c, k->cols));
+        DFX_TRY(want_shape(c, DFX_CENTER_K2, c->call->m[DFX_CENTER_K2].rows, k->cols));
+        DFX_TRY(want_shape(c, DFX_CENTER_W2, 1, k->cols / c->call->p.n_heads));
+    }
     return want_norm_rope(c, DFX_CENTER_W, k);
 }
 

@@ -61,7 +61,9 @@ typedef enum dfx_op_kind {
      * y[0] = mean of key; y[1] = mean of v; y[2] = 16 max |v - y[1]| / 448, E4M3 being a float, so that room for values beyond
      * the sample costs nothing; y[3] = max |key - y[0]| / 64 over all columns of the head: codes go to 127, so keys may be
      * twice as great, and one that is cut off does more harm than coarse codes (kernels/PERF.md). A scale that would be 0 is 1.
-     * out y [4,H*E] f32; k [T,H*E]; v [T,H*E]; w [E]; cos [T,E/2]? f32; sin [T,E/2]? f32 (both or none).   n_heads, eps */
+     * k2 and w2 (both or none): keys of another stream, not rotated, that y[0] is taken off too. They count for y[3] alone.
+     * out y [4,H*E] f32; k [T,H*E]; v [T,H*E]; w [E]; cos [T,E/2]? f32; sin [T,E/2]? f32 (both or none); k2 [T2,H*E]?;
+     * w2 [E]?.   n_heads, eps */
     DFX_OP_KV_CENTER,
     /* z = what QKNORM_ROPE makes of x, in f32. With y_scale (queries): y_scale[t,h] = max_e |z| / 127, 1 where that is 0;
      * y = z / y_scale. With center (keys): y = (z - center[0]) / center[3], no further than +-127. Both rounded, half to even.
@@ -173,6 +175,8 @@ enum {
     DFX_CENTER_W,
     DFX_CENTER_COS,
     DFX_CENTER_SIN,
+    DFX_CENTER_K2,
+    DFX_CENTER_W2,
     DFX_QK_CODES_X = 1,
     DFX_QK_CODES_W,
     DFX_QK_CODES_COS,

@@ -75,9 +75,12 @@ static dfx_ref end_in_codes(dfx_flux_attention *a, dfx_ref into) {
     const dfx_flux_rows *image = &a->rows[a->n_rows - 1];
     dfx_op_params p = norm_params(a), softmax = {.n_heads = p.n_heads, .scale = scale_of(a)};
     dfx_ref y = into.buf ? into : dfx_temp(b, a->q.rows, a->q.cols), none = {0};
+    bool has_text = a->n_rows > 1; /* as a stream of its own, which is not rotated */
     dfx_emit(b, DFX_OP_KV_CENTER, "attn.center",
              (dfx_ref[DFX_OP_SLOTS]){c->center, of_rows(image, a->k), of_rows(image, a->v),
-                                     a->norm_k[a->n_rows - 1], image->cos, image->sin},
+                                     a->norm_k[a->n_rows - 1], image->cos, image->sin,
+                                     has_text ? of_rows(&a->rows[0], a->k) : none,
+                                     has_text ? a->norm_k[0] : none},
              &p);
     for (int i = 0; i < a->n_rows; i++)
         qk_codes(a, &a->rows[i], c->k, a->k, a->rows[i].norm_k, a->norm_k[i], none, c->center);

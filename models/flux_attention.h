@@ -36,7 +36,8 @@ typedef struct dfx_flux_attention {
 dfx_flux_attention dfx_flux_attention_begin(dfx_builder *b, const dfx_flux_config *config,
                                             int64_t n_tokens);
 
-/* At most two times. The last rows, the image's, say what codes are made with, also for the text: to softmax it is the same. */
+/* At most two times, text first. The last rows, the image's, say what codes are made with, also for the text: to softmax it is
+ * the same, and keys of the text have room in the scale. */
 void dfx_flux_attention_rows(dfx_flux_attention *a, const dfx_flux_rows *rows);
 
 /* [n_tokens, D]; `into` absent: a new temp. */

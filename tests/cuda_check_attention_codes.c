@@ -59,12 +59,16 @@ static const struct codes_case {
 /* Sums of some hundred F32 terms here, in double there: they differ by some 2^-20. */
 static void check_kv_center(pair *p, const struct codes_case *c) {
     int cols = c->n_heads * HEAD;
-    if (!pair_begin(p, DFX_OP_KV_CENTER, "[%d, %d heads]%s", c->n_tokens, c->n_heads,
-                    c->rope ? " rope" : ""))
+    if (!pair_begin(p, DFX_OP_KV_CENTER, "[%d, %d heads]%s, %d of another stream", c->n_tokens,
+                    c->n_heads, c->rope ? " rope" : "", c->before))
         return;
     pair_act(p, DFX_CENTER_K, c->n_tokens, cols, cols + c->ld_more, 3);
     pair_act(p, DFX_CENTER_V, c->n_tokens, cols, cols, 5);
     put_rope(p, DFX_CENTER_W, c->n_tokens, c->rope);
+    if (c->before) {
+        pair_act(p, DFX_CENTER_K2, c->before, cols, cols + 8, 3);
+        pair_weight(p, DFX_CENTER_W2, DFX_DTYPE_BF16, 1, HEAD, 6);
+    }
     pair_f32(p, 0, DFX_CENTER_ROWS, cols, NAN, NAN);
     p->params = (dfx_op_params){.n_heads = c->n_heads, .eps = 1e-6f};
     pair_end(p, 0x1p-17);

@@ -83,6 +83,30 @@ static void kv_center_of_zeros_has_scales_of_one(void **state) {
     rig_same(&call.m[0], want, 0);
 }
 
+/* Keys of another stream count for the scale of their head alone, and only where the sample looks: of 37 at every other one.
+ * Norm and weight 2 make 9 the key 2 * 9 / sqrt(81 / 16 + eps). */
+static void kv_center_has_room_for_keys_of_another_stream(void **state) {
+    rig *r = *state;
+    float zeros[T * D] = {0}, other[T * D] = {0}, want[DFX_CENTER_ROWS * D] = {0}, w[E];
+    other[4 * D + E + 3] = 9; /* token 4, head 1 */
+    other[5 * D + 2 * E] = 9; /* token 5, which nobody looks at */
+    for (int i = 0; i < E; i++)
+        w[i] = 2;
+    for (int i = DFX_CENTER_VALUE_SCALE * D; i < DFX_CENTER_ROWS * D; i++)
+        want[i] = 1;
+    for (int c = E; c < 2 * E; c++)
+        want[DFX_CENTER_KEY_SCALE * D + c] = 2 * 9 / sqrtf(81.0f / 16 + 0.01f) / 64;
+    dfx_op_call call = {.kind = DFX_OP_KV_CENTER};
+    set_norm_rope(r, "rope", &call, DFX_CENTER_W);
+    call.m[DFX_CENTER_K] = rig_values(r, T, D, D, zeros);
+    call.m[DFX_CENTER_V] = rig_values(r, T, D, D, zeros);
+    call.m[DFX_CENTER_K2] = rig_values(r, T, D, D, other);
+    call.m[DFX_CENTER_W2] = rig_weight(r, DFX_DTYPE_F32, 1, E, w);
+    call.m[0] = rig_poison(r, DFX_CENTER_ROWS, D, D);
+    rig_run(r, &call);
+    rig_same(&call.m[0], want, 1e-7);
+}
+
 static void qk_codes_of_queries_have_a_scale_for_each_head(void **state) {
     rig *r = *state;
     for (size_t i = 0; i < DFX_COUNT(variants); i++) {
@@ -200,6 +224,7 @@ int main(void) {
         WITH_RIG(kv_center_is_that_of_every_other_token_of_37),
         cmocka_unit_test(kv_sample_is_16_tokens_or_one_in_16),
         WITH_RIG(kv_center_of_zeros_has_scales_of_one),
+        WITH_RIG(kv_center_has_room_for_keys_of_another_stream),
         WITH_RIG(qk_codes_of_queries_have_a_scale_for_each_head),
         WITH_RIG(qk_codes_of_keys_are_centred_and_end_at_127),
         cmocka_unit_test(v_codes_place_keeps_pairs_and_brings_halves_together),

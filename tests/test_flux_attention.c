@@ -66,7 +66,8 @@ static int count(const dfx_program *p, dfx_op_kind kind) {
     return n;
 }
 
-/* Codes of a double block are made with the image's center, for text too; those of a single block with that of all rows. */
+/* Codes of a double block are made with the image's center, whose scale of keys has room for the text's; those of a single block
+ * with that of all rows. */
 static void flux_in_8_bits_has_one_center_a_block(void **state) {
     model_rig *r = *state;
     flux_run f = begin_in_codes(r, &GOLDEN_FLUX_CASES[1]);
@@ -79,6 +80,8 @@ static void flux_in_8_bits_has_one_center_a_block(void **state) {
             bool is_double = n_centers++ < N_DOUBLE;
             assert_int_equal(op->r[DFX_CENTER_K].row0, is_double ? f.Tt : 0);
             assert_int_equal(op->r[DFX_CENTER_K].rows, is_double ? f.Ti : f.Tt + f.Ti);
+            assert_int_equal(op->r[DFX_CENTER_K2].row0, 0);
+            assert_int_equal(op->r[DFX_CENTER_K2].rows, is_double ? f.Tt : 0);
         }
         if (op->kind == DFX_OP_ATTENTION_CODES)
             assert_int_equal(op->r[DFX_ATTN_K].rows, f.Tt + f.Ti);

@@ -55,7 +55,8 @@ static dfx_op_call right_call(dfx_op_kind kind) {
         break;
     case DFX_OP_KV_CENTER:
         c = (dfx_op_call){kind,
-                          {f32(4, 12), bf16(5, 12), bf16(5, 12), f8(1, 4), f32(5, 2), f32(5, 2)},
+                          {f32(4, 12), bf16(5, 12), bf16(5, 12), f8(1, 4), f32(5, 2), f32(5, 2),
+                           bf16(7, 12), bf16(1, 4)},
                           {.n_heads = 3}};
         break;
     case DFX_OP_QK_CODES: /* of queries */
@@ -229,6 +230,8 @@ static const breakage breakages[] = {
     {DFX_OP_KV_CENTER, M(3, cols), I64, 6, "w wanted [1, 4]"},
     {DFX_OP_KV_CENTER, M(4, rows), I64, 6, "cos wanted [5, 2]"},
     {DFX_OP_KV_CENTER, M(5, dtype), INT, DFX_DTYPE_BF16, "sin wanted F32"},
+    {DFX_OP_KV_CENTER, M(6, cols), I64, 11, "k2 wanted [7, 12]"},
+    {DFX_OP_KV_CENTER, M(7, cols), I64, 6, "w2 wanted [1, 4]"},
     {DFX_OP_KV_CENTER, P(n_heads), INT, 5, "a width that n_heads divides"},
     {DFX_OP_KV_CENTER, P(eps), FLOAT, -1, "eps >= 0"},
     {DFX_OP_QK_CODES, M(0, dtype), INT, DFX_DTYPE_F8_E4M3, "y wanted I8, found F8_E4M3"},

@@ -87,7 +87,24 @@ static void center_keys(const codes_job *job, int64_t first_col, float *keys) {
         greatest = farthest(keys + c, n, head, means[c], greatest);
     }
     for (int64_t c = 0; c < head; c++)
-        scales[c] = scale_or_one(greatest / DFX_KV_KEY_TOP);
+        scales[c] = greatest / DFX_KV_KEY_TOP;
+}
+
+/* Of one head: the scale has room for them, too. */
+static void look_at_other_keys(void *ctx, int64_t index, int worker) {
+    const codes_job *job = ctx;
+    const dfx_mat *y = &job->call->m[0], *k = &job->call->m[DFX_CENTER_K2];
+    int64_t head = job->rope.head, first_col = index * head, step = dfx_kv_sample_step(k->rows);
+    float *scales = dfx_cpu_f32(y, DFX_CENTER_KEY_SCALE) + first_col;
+    float *key = dfx_cpu_worker_scratch(job->cpu, worker), greatest = scales[0] * DFX_KV_KEY_TOP;
+    const float *means = dfx_cpu_f32(y, DFX_CENTER_KEY) + first_col;
+    for (int64_t t = 0; t < k->rows; t += step) {
+        dfx_cpu_norm_rope_head(key, dfx_cpu_f32(k, t) + first_col, &job->rope, t);
+        for (int64_t c = 0; c < head; c++)
+            greatest = farthest(key + c, 1, 1, means[c], greatest);
+    }
+    for (int64_t c = 0; c < head; c++)
+        scales[c] = greatest / DFX_KV_KEY_TOP;
 }
 
 static void center_values(const codes_job *job, int64_t first_col) {
@@ -111,7 +128,15 @@ static void center_head(void *ctx, int64_t index, int worker) {
 
 dfx_status dfx_cpu_kv_center(dfx_cpu *cpu, const dfx_op_call *call) {
     codes_job job = {cpu, call, dfx_cpu_norm_rope_of(cpu, call, DFX_CENTER_W)};
-    return dfx_pool_run(cpu->pool, call->p.n_heads, center_head, &job);
+    float *scales = dfx_cpu_f32(&call->m[0], DFX_CENTER_KEY_SCALE);
+    DFX_TRY(dfx_pool_run(cpu->pool, call->p.n_heads, center_head, &job));
+    if (call->m[DFX_CENTER_K2].ptr) {
+        job.rope = dfx_cpu_norm_rope_of(cpu, call, DFX_CENTER_W2);
+        DFX_TRY(dfx_pool_run(cpu->pool, call->p.n_heads, look_at_other_keys, &job));
+    }
+    for (int64_t c = 0; c < call->m[0].cols; c++)
+        scales[c] = scale_or_one(scales[c]);
+    return DFX_OK;
 }
 
 /* ---- QK_CODES: one index is ROWS tokens ---- */

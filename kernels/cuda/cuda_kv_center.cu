@@ -2,9 +2,9 @@
  * dfx_kv_sample_step.
  *
  *     key = RMSNorm and RoPE of k;  y[0] = mean(key);  y[1] = mean(v);  y[2] = 16 max|v - y[1]| / 448, by columns;
- *     y[3] = max|key - y[0]| / 64 over all columns of a head;  1 where a scale would be 0
+ *     y[3] = max|key - y[0]| / 64 over all columns of a head, keys of k2 among them;  1 where a scale would be 0
  *
- * k v [T,H*128] BF16; y [4,H*128] F32.   Bound: latency.
+ * k v [T,H*128] k2 [T2,H*128] BF16; y [4,H*128] F32.   Bound: latency.
  *
  * A block has the keys of a head, or its values; 16 lanes a token. It reads once: what is furthest from the mean is the least
  * or the greatest value of the column. Order of the sums depends on shapes alone. */
@@ -17,12 +17,16 @@ enum {
     AHEAD = 4, /* tokens of a thread that are in flight together */
 };
 
+typedef struct sample {
+    dfx_cuda_view x;
+    dfx_cuda_rope how; /* of keys */
+    int n, step;       /* tokens from one to the next */
+} sample;
+
 typedef struct kv_center {
-    dfx_cuda_view k, v;
-    dfx_cuda_rope how;
+    sample k, v, k2; /* k2.n 0: none */
     float *y;
     int64_t ldy;
-    int n_samples, step; /* tokens from one to the next */
 } kv_center;
 
 /* Of one column. */
@@ -36,30 +40,31 @@ static __device__ void join(column *a, const column &b) {
     a->high = fmaxf(a->high, b.high);
 }
 
+/* part: 1, or 0 of what does not count for the mean. */
 template <bool KEYS>
-static __device__ void look_at(column columns[DFX_CHUNK], const kv_center &p, int head, int at) {
-    const dfx_cuda_view &x = KEYS ? p.k : p.v;
+static __device__ void look_at(column columns[DFX_CHUNK], const sample &s, float part, int head,
+                               int at) {
     int64_t col = (int64_t)head * HEAD + at;
-    for (int first = 0; first < p.n_samples; first += AHEAD * TEAMS) {
+    for (int first = 0; first < s.n; first += AHEAD * TEAMS) {
         float v[AHEAD][DFX_CHUNK];
         uint4 words[AHEAD];
-        int sample = first + (int)threadIdx.x / HEAD_LANES;
+        int place = first + (int)threadIdx.x / HEAD_LANES;
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            bool there = sample + i * TEAMS < p.n_samples;
-            int64_t token = (int64_t)(sample + i * TEAMS) * p.step;
-            words[i] = dfx_cuda_fetch8(x, token, col, there ? DFX_CHUNK : 0);
+            bool there = place + i * TEAMS < s.n;
+            int64_t token = (int64_t)(place + i * TEAMS) * s.step;
+            words[i] = dfx_cuda_fetch8(s.x, token, col, there ? DFX_CHUNK : 0);
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            bool there = sample + i * TEAMS < p.n_samples;
-            int64_t token = there ? (int64_t)(sample + i * TEAMS) * p.step : 0;
+            bool there = place + i * TEAMS < s.n;
+            int64_t token = there ? (int64_t)(place + i * TEAMS) * s.step : 0;
             float one[1][DFX_CHUNK];
             dfx_cuda_unpack8(one[0], words[i]);
             if (KEYS) {
                 dfx_cuda_turn turn;
-                dfx_cuda_load_turn(&turn, p.how, token, at, DFX_CHUNK);
-                norm_and_rotate(one, turn, p.how);
+                dfx_cuda_load_turn(&turn, s.how, token, at, DFX_CHUNK);
+                norm_and_rotate(one, turn, s.how);
             }
             memcpy(v[i], one[0], sizeof(v[i]));
         }
@@ -67,8 +72,8 @@ static __device__ void look_at(column columns[DFX_CHUNK], const kv_center &p, in
         for (int i = 0; i < AHEAD; i++)
 #pragma unroll
             for (int c = 0; c < DFX_CHUNK; c++)
-                if (sample + i * TEAMS < p.n_samples)
-                    join(&columns[c], {v[i][c], v[i][c], v[i][c]});
+                if (place + i * TEAMS < s.n)
+                    join(&columns[c], {part * v[i][c], v[i][c], v[i][c]});
     }
 }
 
@@ -95,10 +100,12 @@ static __global__ void __launch_bounds__(THREADS) find_center(kv_center p) {
 #pragma unroll
     for (int c = 0; c < DFX_CHUNK; c++)
         columns[c] = {0.0f, __int_as_float(0x7f800000), __int_as_float((int)0xff800000)};
-    if (keys)
-        look_at<true>(columns, p, head, at);
-    else
-        look_at<false>(columns, p, head, at);
+    if (keys) {
+        look_at<true>(columns, p.k, 1.0f, head, at);
+        look_at<true>(columns, p.k2, 0.0f, head, at);
+    } else {
+        look_at<false>(columns, p.v, 1.0f, head, at);
+    }
 #pragma unroll
     for (int c = 0; c < DFX_CHUNK; c++) {
         column other;
@@ -115,7 +122,7 @@ static __global__ void __launch_bounds__(THREADS) find_center(kv_center p) {
         column all = parts[0][threadIdx.x];
         for (int warp = 1; warp < WARPS; warp++)
             join(&all, parts[warp][threadIdx.x]);
-        mean = all.sum / (float)p.n_samples;
+        mean = all.sum / (float)p.k.n;
         furthest = fmaxf(fabsf(all.low - mean), fabsf(all.high - mean));
         if (mean != mean)
             furthest = mean;
@@ -130,17 +137,27 @@ static __global__ void __launch_bounds__(THREADS) find_center(kv_center p) {
     }
 }
 
+static sample sample_of(const dfx_mat *x) {
+    sample s = {};
+    s.x = dfx_cuda_view_of(x);
+    s.step = (int)dfx_kv_sample_step(x->rows);
+    s.n = (int)dfx_cuda_ceil_div(x->rows, s.step);
+    return s;
+}
+
 extern "C" dfx_status dfx_cuda_kv_center(dfx_cuda *cuda, const dfx_op_call *call) {
     const dfx_mat *y = &call->m[0], *k = &call->m[DFX_CENTER_K];
     DFX_TRY(want_heads_of_128(cuda, call, "kv_center", k, y));
     kv_center p = {};
-    p.k = dfx_cuda_view_of(k);
-    p.v = dfx_cuda_view_of(&call->m[DFX_CENTER_V]);
-    DFX_TRY(dfx_cuda_rope_of(cuda, "kv_center", call, DFX_CENTER_W, &p.how));
+    p.k = sample_of(k);
+    p.v = sample_of(&call->m[DFX_CENTER_V]);
+    DFX_TRY(dfx_cuda_rope_of(cuda, "kv_center", call, DFX_CENTER_W, &p.k.how));
+    if (call->m[DFX_CENTER_K2].ptr) {
+        p.k2 = sample_of(&call->m[DFX_CENTER_K2]);
+        DFX_TRY(dfx_cuda_rope_of(cuda, "kv_center", call, DFX_CENTER_W2, &p.k2.how));
+    }
     p.y = (float *)y->ptr;
     p.ldy = y->ld;
-    p.step = (int)dfx_kv_sample_step(k->rows);
-    p.n_samples = (int)dfx_cuda_ceil_div(k->rows, p.step);
     dim3 blocks((unsigned)call->p.n_heads, 2);
     find_center<<<blocks, THREADS, 0, cuda->compute>>>(p);
     return dfx_cuda_check(cuda, cudaGetLastError(), "kv_center");

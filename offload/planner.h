@@ -14,6 +14,9 @@ enum { DFX_PLAN_SLOTS_MAX = 64 };
 /* Errors: DFX_E_NOFIT before any work, with the table of owners and the smallest budget (or RAM budget) that would do. */
 dfx_status dfx_plan_make(const dfx_plan_problem *problem, const dfx_sink *sink, dfx_plan *out);
 
+/* Staging at the most, bytes, whatever plan is made for pages of which none has more than `page_bytes`. */
+uint64_t dfx_plan_staging_most(uint64_t page_bytes, uint64_t ram_budget_bytes);
+
 /* Play a plan against a simulated link, disk and device: when each transfer and visit begins and ends. warm: permanent pages
  * are there and the RAM tier is filled. Returns the seconds of the picture; the arrays may be NULL.
  * visit_end[n_visits], transfer_end[n_transfers]: seconds from the start; skipped transfers end at 0. */

@@ -42,25 +42,30 @@ static uint32_t list_pages(const dfx_packed *packed, uint32_t *page_idx, uint64_
     return n;
 }
 
-/* Staging is taken while early reading goes on, and both are within the budget. */
+/* Staging is taken while early reading goes on, and both are within the budget. Where nothing but staging is to be held, that is
+ * what pages come into. */
 static uint64_t most_bytes(const dfx_model *m, uint64_t largest) {
     uint64_t budget = m->ram_budget_bytes, staging = dfx_plan_staging_most(largest, budget);
-    uint64_t most = budget > staging ? budget - staging : 0;
+    if (staging > budget)
+        return 0; /* for no session there will be room */
     if (m->offload == DFX_OFFLOAD_NVME)
-        return 0;
-    return most < EARLY_BYTES_MAX ? most : EARLY_BYTES_MAX;
+        return staging;
+    return budget - staging < EARLY_BYTES_MAX ? budget - staging : EARLY_BYTES_MAX;
 }
 
 dfx_status dfx_early_begin(dfx_model *m) {
     dfx_tier_options options = {.packed = m->packed, .timeline = m->timeline};
-    uint64_t largest;
     uint32_t *page_idx;
+    uint64_t largest;
     if (m->tier)
         return DFX_OK;
     DFX_TRY(dfx_tier_open(&options, &m->sink, &m->tier));
     DFX_TRY(dfx_new_array(&m->sink, dfx_packed_n_pages(m->packed), "early pages", &page_idx));
-    uint32_t n = list_pages(m->packed, page_idx, &largest);
-    dfx_status status = dfx_tier_read_early(m->tier, page_idx, n, most_bytes(m, largest));
+    dfx_tier_early early = {.page_idx = page_idx,
+                            .n_pages = list_pages(m->packed, page_idx, &largest),
+                            .most_bytes = most_bytes(m, largest),
+                            .in_block = m->offload == DFX_OFFLOAD_NVME};
+    dfx_status status = dfx_tier_read_early(m->tier, &early);
     dfx_free(page_idx);
     return status;
 }

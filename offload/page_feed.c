@@ -188,7 +188,7 @@ static void *staging_buffer(const dfx_feed *feed, uint64_t nth) {
 }
 
 /* Is there a place to read the next page to? */
-static bool may_ask(const dfx_feed *feed) {
+static bool may_ask(dfx_feed *feed) {
     if (feed->stop || feed->n_asked == feed->n_list)
         return false;
     const dfx_transfer *transfer = transfer_at(feed, feed->n_asked);
@@ -204,7 +204,8 @@ static bool may_ask(const dfx_feed *feed) {
         feed->n_stored_used == FEED_STORED_BUFFERS)
         return false;
     if (way == FEED_WAY_STAGED)
-        return feed->n_staging_asked - feed->n_staging_placed < feed->o.plan->n_staging;
+        return feed->n_staging_asked - feed->n_staging_placed < feed->o.plan->n_staging &&
+               dfx_feed_buffer_is_empty(feed, staging_buffer(feed, feed->n_staging_asked));
     return way == FEED_WAY_RAM || place_is_free(feed, transfer);
 }
 

@@ -38,6 +38,7 @@ struct dfx_feed {
     /* One block. Staging is pinned at once, the RAM tier page by page as it is filled: pinning takes longer than a read may
      * wait to begin. */
     dfx_mem staging;
+    bool staging_is_block; /* of the tier, with pages in it that came early */
     size_t staging_stride;
     /* For compressed pages: FEED_STORED_BUFFERS places to read to, and scratch. `stored` begins on a border of `stored_mem`. */
     dfx_mem stored_mem, stored, scratch;
@@ -76,6 +77,10 @@ dfx_status dfx_feed_plan_check(dfx_feed *feed);
 /* Memory, and the disk that reads into it. Errors: DFX_E_NOFIT, DFX_E_IO. */
 dfx_status dfx_feed_memory_init(dfx_feed *feed);
 void dfx_feed_memory_fini(dfx_feed *feed); /* after a failed init too */
+
+/* Under the lock, by the reader. Has the buffer nothing in it that came early and is on its way to the device? What lies there and
+ * has not been asked for is forgotten. */
+bool dfx_feed_buffer_is_empty(dfx_feed *feed, const void *buffer);
 
 /* page_feed_list.c; under the lock. The last visit that is made in this picture and is not after `visit`; DFX_NO_VISIT: none. */
 uint32_t dfx_feed_last_made(const dfx_feed *feed, uint32_t visit);

@@ -126,6 +126,53 @@ static dfx_status open_disk(dfx_feed *feed) {
     return DFX_OK;
 }
 
+/* While early reading goes on: pinning takes long. */
+static dfx_status alloc_staging(dfx_feed *feed, size_t bytes) {
+    dfx_backend *be = feed->o.backend;
+    dfx_mem block = dfx_tier_block(feed->o.tier);
+    if (!block.ptr || block.bytes != bytes)
+        return be->vt->pinned_alloc(be, bytes, "staging", &feed->staging);
+    DFX_TRY(be->vt->pin(be, block.ptr, bytes));
+    dfx_tier_take_block(feed->o.tier);
+    feed->staging = block;
+    feed->staging_is_block = true;
+    return DFX_OK;
+}
+
+static void free_staging(dfx_feed *feed) {
+    dfx_backend *be = feed->o.backend;
+    if (!feed->staging_is_block) {
+        be->vt->pinned_free(be, &feed->staging);
+        return;
+    }
+    dfx_tier_drop_early(feed->o.tier);
+    be->vt->unpin(be, feed->staging.ptr, feed->staging.bytes);
+    dfx_mem_unmap(&feed->staging);
+}
+
+static bool overlap(const dfx_mem *a, const char *b, size_t b_bytes) {
+    const char *from = a->ptr;
+    return from < b + b_bytes && b < from + a->bytes;
+}
+
+bool dfx_feed_buffer_is_empty(dfx_feed *feed, const void *buffer) {
+    size_t bytes = feed->staging_stride;
+    if (!feed->staging_is_block)
+        return true;
+    for (uint32_t i = feed->n_placed; i < feed->n_asked; i++) {
+        uint32_t k = feed->list[i];
+        const dfx_tier_page *held = dfx_feed_held(feed, feed->o.plan->transfers[k].page_idx);
+        if (feed->way[k] == FEED_WAY_EARLY && overlap(&held->mem, buffer, bytes))
+            return false;
+    }
+    for (uint32_t p = 0; p < feed->o.plan->n_pages; p++) {
+        dfx_tier_page *held = dfx_feed_held(feed, p);
+        if (held->in_block && overlap(&held->mem, buffer, bytes))
+            held->loaded = false;
+    }
+    return true;
+}
+
 static dfx_status tell_tier(const dfx_feed *feed) {
     const dfx_plan *plan = feed->o.plan;
     bool *is_kept;
@@ -139,7 +186,6 @@ static dfx_status tell_tier(const dfx_feed *feed) {
 
 dfx_status dfx_feed_memory_init(dfx_feed *feed) {
     const dfx_plan *plan = feed->o.plan;
-    dfx_backend *be = feed->o.backend;
     size_t stored, scratch, staging_bytes;
     DFX_TRY(dfx_new_array(feed->sink, plan->n_transfers, "page feed", &feed->is_made));
     DFX_TRY(dfx_new_array(feed->sink, plan->n_transfers, "page feed", &feed->way));
@@ -152,20 +198,19 @@ dfx_status dfx_feed_memory_init(dfx_feed *feed) {
                         "%u staging buffers of %" PRIu64 " bytes are more than can be addressed",
                         plan->n_staging, plan->staging_bytes);
     DFX_TRY(tell_tier(feed));
-    if (staging_bytes > 0) /* while early reading goes on: it takes long */
-        DFX_TRY(be->vt->pinned_alloc(be, staging_bytes, "staging", &feed->staging));
+    if (staging_bytes > 0)
+        DFX_TRY(alloc_staging(feed, staging_bytes));
     DFX_TRY(alloc_stored(feed, stored, scratch));
     DFX_TRY(dfx_tier_settle(feed->o.tier, feed->o.early_bytes));
     return open_disk(feed);
 }
 
 void dfx_feed_memory_fini(dfx_feed *feed) {
-    dfx_backend *be = feed->o.backend;
     dfx_disk_close(feed->disk);
     dfx_mem_free(&feed->scratch);
     dfx_mem_free(&feed->stored_mem);
     if (feed->staging.ptr)
-        be->vt->pinned_free(be, &feed->staging);
+        free_staging(feed);
     dfx_free(feed->position);
     dfx_free(feed->list);
     dfx_free(feed->way);

@@ -21,8 +21,10 @@ static void free_memory(dfx_tier *tier, uint32_t packed_idx) {
     if (page->pinned)
         tier->backend->vt->unpin(tier->backend, page->mem.ptr,
                                  dfx_tier_page_bytes(tier, packed_idx));
-    page->pinned = false;
-    dfx_mem_unmap(&page->mem);
+    if (!page->in_block)
+        dfx_mem_unmap(&page->mem);
+    page->mem = (dfx_mem){0};
+    page->pinned = page->in_block = false;
 }
 
 static void give_back(dfx_tier *tier, uint32_t packed_idx) {
@@ -36,6 +38,7 @@ void dfx_tier_close(dfx_tier *tier) {
     dfx_tier_stop_early(tier, true);
     for (uint32_t p = 0; tier->pages && p < tier->n_pages; p++)
         give_back(tier, p);
+    dfx_mem_unmap(&tier->block);
     dfx_free(tier->early);
     dfx_free(tier->pages);
     dfx_free(tier);
@@ -58,10 +61,12 @@ dfx_status dfx_tier_hold(dfx_tier *tier, uint32_t packed_idx) {
 }
 
 void dfx_tier_drop_taken(dfx_tier *tier, uint32_t packed_idx) {
-    free_memory(tier, packed_idx);
+    if (!tier->pages[packed_idx].in_block)
+        free_memory(tier, packed_idx);
 }
 
 void dfx_tier_drop_early(dfx_tier *tier) {
+    dfx_tier_stop_early(tier, false);
     for (uint32_t p = 0; p < tier->n_pages; p++)
         if (!tier->pages[p].kept)
             give_back(tier, p);
@@ -75,18 +80,36 @@ void dfx_tier_want(dfx_tier *tier, const bool *is_kept, dfx_backend *backend) {
         dfx_tier_drop_early(tier);
 }
 
-/* What came early and is not kept: the first of it, for its turn comes first. */
+dfx_mem dfx_tier_block(const dfx_tier *tier) {
+    return tier->block;
+}
+
+void dfx_tier_take_block(dfx_tier *tier) {
+    tier->block = (dfx_mem){0};
+    tier->block_is_taken = true;
+}
+
+/* May a page that came early stay? *room: for those that the plan does not keep. */
+static bool stays(const dfx_tier *tier, uint32_t packed_idx, uint64_t *room) {
+    const dfx_tier_page *page = &tier->pages[packed_idx];
+    size_t bytes = dfx_tier_page_bytes(tier, packed_idx);
+    if (page->in_block)
+        return tier->block_is_taken && page->loaded && !page->kept;
+    if (page->kept)
+        return true;
+    if (!page->loaded || bytes > *room)
+        return false;
+    *room -= bytes;
+    return true;
+}
+
+/* The first ones stay: their turn comes first. */
 static void settle_early(dfx_tier *tier, uint64_t room) {
-    for (uint32_t i = 0; i < tier->n_early; i++) {
-        uint32_t p = tier->early[i];
-        size_t bytes = dfx_tier_page_bytes(tier, p);
-        if (tier->pages[p].kept)
-            continue;
-        if (tier->pages[p].loaded && bytes <= room)
-            room -= bytes;
-        else
-            give_back(tier, p);
-    }
+    for (uint32_t i = 0; i < tier->n_early; i++)
+        if (!stays(tier, tier->early[i], &room))
+            give_back(tier, tier->early[i]);
+    dfx_mem_unmap(&tier->block);
+    tier->block_is_taken = false;
     dfx_free(tier->early);
     tier->early = NULL;
     tier->n_early = 0;
@@ -107,7 +130,7 @@ dfx_status dfx_tier_settle(dfx_tier *tier, uint64_t early_bytes) {
 dfx_status dfx_tier_pin(dfx_tier *tier, uint32_t packed_idx) {
     dfx_tier_page *page = &tier->pages[packed_idx];
     dfx_backend *be = tier->backend;
-    if (page->pinned)
+    if (page->pinned || page->in_block)
         return DFX_OK;
     DFX_TRY(be->vt->pin(be, page->mem.ptr, dfx_tier_page_bytes(tier, packed_idx)));
     page->pinned = true;

@@ -7,26 +7,40 @@ static const size_t AHEAD_BYTES = (size_t)32 << 20;
 
 static void *early_main(void *raw);
 
-/* As many of the pages as `most_bytes` hold. */
-static dfx_status hold_pages(dfx_tier *tier, const uint32_t *page_idx, uint32_t n_pages,
-                             uint64_t most_bytes) {
-    for (uint32_t i = 0; i < n_pages; i++) {
-        const dfx_packed_page *page = dfx_packed_page_at(tier->o.packed, page_idx[i]);
-        if (page->codec != DFX_CODEC_RAW)
-            continue;
-        if (dfx_tier_page_bytes(tier, page_idx[i]) > most_bytes)
+static dfx_status hold(dfx_tier *tier, uint32_t packed_idx, uint64_t off) {
+    dfx_tier_page *page = &tier->pages[packed_idx];
+    if (!tier->block.ptr)
+        return dfx_tier_hold(tier, packed_idx);
+    page->in_block = true;
+    page->mem = tier->block;
+    page->mem.ptr = (char *)tier->block.ptr + off;
+    page->mem.bytes = dfx_tier_page_bytes(tier, packed_idx);
+    return DFX_OK;
+}
+
+/* In the block they lie one behind the other, and what has to be read before them must not be in their way: the compressed. */
+static dfx_status hold_pages(dfx_tier *tier, const dfx_tier_early *o) {
+    uint64_t off = 0;
+    if (o->in_block)
+        DFX_TRY(dfx_mem_map(tier->sink, (size_t)o->most_bytes, "staging", &tier->block));
+    for (uint32_t i = 0; i < o->n_pages; i++) {
+        uint32_t p = o->page_idx[i];
+        size_t bytes = dfx_tier_page_bytes(tier, p);
+        bool is_raw = dfx_packed_page_at(tier->o.packed, p)->codec == DFX_CODEC_RAW;
+        if (bytes > o->most_bytes - off || (!is_raw && o->in_block))
             break;
-        DFX_TRY(dfx_tier_hold(tier, page_idx[i]));
-        most_bytes -= dfx_tier_page_bytes(tier, page_idx[i]);
-        tier->early[tier->n_early++] = page_idx[i];
+        if (!is_raw)
+            continue;
+        DFX_TRY(hold(tier, p, off));
+        off += bytes;
+        tier->early[tier->n_early++] = p;
     }
     return DFX_OK;
 }
 
-dfx_status dfx_tier_read_early(dfx_tier *tier, const uint32_t *page_idx, uint32_t n_pages,
-                               uint64_t most_bytes) {
-    DFX_TRY(dfx_new_array(tier->sink, n_pages, "pages in RAM", &tier->early));
-    DFX_TRY(hold_pages(tier, page_idx, n_pages, most_bytes));
+dfx_status dfx_tier_read_early(dfx_tier *tier, const dfx_tier_early *early) {
+    DFX_TRY(dfx_new_array(tier->sink, early->n_pages, "pages in RAM", &tier->early));
+    DFX_TRY(hold_pages(tier, early));
     if (tier->n_early == 0)
         return DFX_OK;
     dfx_disk_options options = {.path = dfx_packed_path(tier->o.packed), .os = tier->o.os};

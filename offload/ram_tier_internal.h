@@ -17,6 +17,8 @@ struct dfx_tier {
     /* Of early reading, whose pages have their memory. `loaded` of them and read_bytes are the thread's until it is joined. */
     uint32_t *early; /* owned; [n_early], in the order of reading; until settle */
     uint32_t n_early;
+    dfx_mem block;       /* owned until it is taken */
+    bool block_is_taken; /* since the last settle */
     uint64_t read_bytes;
     dfx_disk *disk; /* owned */
     pthread_t thread;

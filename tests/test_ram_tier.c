@@ -99,7 +99,9 @@ static uint64_t kept_bytes(const feed_rig *rig) {
 
 static dfx_status read_early(feed_rig *rig, uint64_t most_bytes) {
     DFX_TRY(feed_rig_open_tier(rig));
-    return dfx_tier_read_early(rig->options.tier, rig->page_idx, rig->n_pages, most_bytes);
+    return dfx_tier_read_early(rig->options.tier, &(dfx_tier_early){.page_idx = rig->page_idx,
+                                                                    .n_pages = rig->n_pages,
+                                                                    .most_bytes = most_bytes});
 }
 
 static uint64_t read_so_far(const feed_rig *rig) {
@@ -200,6 +202,93 @@ static void tier_gives_back_what_a_picture_leaves(void **state) {
     }
 }
 
+/* Staging's bytes, as the feed rounds them. */
+static uint64_t staging_bytes(const feed_rig *rig) {
+    return rig->plan.n_staging * blocks(rig->plan.staging_bytes);
+}
+
+static dfx_status read_early_to_block(feed_rig *rig, uint64_t bytes) {
+    DFX_TRY(feed_rig_open_tier(rig));
+    return dfx_tier_read_early(rig->options.tier, &(dfx_tier_early){.page_idx = rig->page_idx,
+                                                                    .n_pages = rig->n_pages,
+                                                                    .most_bytes = bytes,
+                                                                    .in_block = true});
+}
+
+/* Where nothing but staging is to be held, early reading fills it: nothing else is ever held, and still no page is read once more. */
+static void tier_reads_into_what_becomes_staging(void **state) {
+    enum { BOOKS = 64 << 10 };
+    for (uint64_t seed = 200; seed < 225; seed++) {
+        feed_rig dice = {.random = seed}, rig;
+        feed_rig_shape shape = six_pages;
+        shape.resident = (uint32_t)feed_rig_random(&dice, 64);
+        shape.compressed = seed % 5 ? 0 : (uint32_t)feed_rig_random(&dice, 64);
+        shape.n_staging = 1 + (uint32_t)feed_rig_random(&dice, 3);
+        shape.n_slots = 1 + (uint32_t)feed_rig_random(&dice, 3);
+        shape.small = seed % 4 == 0;
+        feed_rig_init(&rig, *state, seed, &shape);
+        rig.flaky.ring_open = seed % 2 ? -ENOSYS : 0;
+        uint64_t bytes = staging_bytes(&rig), compressed = 0;
+        for (uint32_t p = 0; p < rig.n_pages; p++) /* their buffers are the feed's */
+            compressed += rig.pages[p].codec == DFX_CODEC_RAW ? 0 : 3 * blocks(rig.pages[p].bytes);
+        size_t held = dfx_mem_held_bytes();
+        assert_int_equal(read_early_to_block(&rig, bytes), DFX_OK);
+        assert_in_range(dfx_mem_held_bytes() - held, bytes, bytes + BOOKS);
+        usleep((useconds_t)feed_rig_random(&dice, 4000));
+        assert_int_equal(feed_rig_open(&rig), DFX_OK);
+        assert_in_range(dfx_mem_held_bytes() - held, bytes, bytes + compressed + BOOKS);
+        assert_int_equal(rig.device.pinned_bytes, bytes);
+        assert_int_equal(feed_rig_picture(&rig, 0), DFX_OK);
+        uint64_t wanted = feed_rig_read_bytes(&rig, true);
+        assert_int_equal(read_so_far(&rig), wanted);
+        assert_int_equal(tier_bytes(&rig), 0);
+        assert_int_equal(feed_rig_picture(&rig, 0), DFX_OK);
+        assert_int_equal(read_so_far(&rig), wanted + feed_rig_read_bytes(&rig, false));
+        feed_rig_fini(&rig);
+        said_nothing(&rig.dir->log, DFX_ERROR);
+    }
+}
+
+/* A picture that does without the first pages, one that is abandoned, a plan with other staging: what came early is in nobody's way. */
+static void tier_forgets_what_lies_in_staging_and_is_not_wanted(void **state) {
+    for (uint32_t kind = 0; kind < 12; kind++) {
+        feed_rig rig;
+        counting_os c;
+        feed_rig_init(&rig, *state, 40 + kind, &six_pages);
+        use_counting(&rig, &c);
+        uint64_t bytes = staging_bytes(&rig);
+        if (kind == 0)
+            rig.plan.n_staging++;
+        assert_int_equal(read_early_to_block(&rig, bytes), DFX_OK);
+        while (atomic_load(&c.n_bytes) < rig.pages[0].bytes)
+            usleep(100);
+        assert_int_equal(feed_rig_open(&rig), DFX_OK);
+        assert_int_equal(rig.device.pinned_bytes, staging_bytes(&rig));
+        if (kind % 2) {
+            assert_int_equal(dfx_feed_begin(rig.feed, &(dfx_feed_visits){.first = 0}), DFX_OK);
+            assert_int_equal(feed_rig_visits(&rig, 0, kind), DFX_OK);
+            dfx_feed_end(rig.feed);
+        } else {
+            assert_int_equal(feed_rig_picture(&rig, kind), DFX_OK);
+        }
+        assert_int_equal(tier_bytes(&rig), 0);
+        assert_int_equal(feed_rig_picture(&rig, 0), DFX_OK);
+        feed_rig_fini(&rig);
+    }
+}
+
+static void tier_of_staging_that_is_not_pinned_is_told(void **state) {
+    feed_rig rig;
+    feed_rig_init(&rig, *state, 60, &six_pages);
+    rig.device.pin_fault = 1;
+    assert_int_equal(read_early_to_block(&rig, staging_bytes(&rig)), DFX_OK);
+    assert_int_equal(dfx_feed_open(&rig.options, &rig.dir->log.sink, &rig.feed), DFX_E_NOFIT);
+    said_error(&rig.dir->log, "the memory is not pinned");
+    assert_int_equal(feed_rig_open(&rig), DFX_OK); /* on the same tier */
+    assert_int_equal(feed_rig_picture(&rig, 0), DFX_OK);
+    feed_rig_fini(&rig);
+}
+
 static void tier_holds_no_more_than_it_may(void **state) {
     feed_rig rig;
     feed_rig_init(&rig, *state, 3, &six_pages);
@@ -226,7 +315,9 @@ static void tier_closed_at_any_moment_ends(void **state) {
     for (uint32_t i = 0; i < 60; i++) {
         rig.flaky.ring_open = i % 2 ? -ENOSYS : 0;
         rig.options.early_bytes = UINT64_MAX;
-        assert_int_equal(read_early(&rig, UINT64_MAX), DFX_OK);
+        assert_int_equal(i % 4 < 2 ? read_early(&rig, UINT64_MAX)
+                                   : read_early_to_block(&rig, staging_bytes(&rig)),
+                         DFX_OK);
         usleep((useconds_t)feed_rig_random(&rig, 3000));
         if (i % 3)
             assert_int_equal(feed_rig_open(&rig), DFX_OK);
@@ -306,10 +397,11 @@ static void tier_nth_allocation_failing_does_not_leak(void **state) {
     feed_rig_init(&rig, *state, 8, &shape);
     size_t held = dfx_mem_held_bytes();
     dfx_status status = DFX_E_NOFIT;
-    for (uint64_t nth = 1; status != DFX_OK; nth++) {
+    for (uint64_t nth = 2; status != DFX_OK; nth++) { /* each twice: to pages, to a block */
         recorder_clear(&rig.dir->log);
-        dfx_mem_fail_nth(nth);
-        status = read_early(&rig, UINT64_MAX);
+        dfx_mem_fail_nth(nth / 2);
+        status =
+            nth % 2 ? read_early(&rig, UINT64_MAX) : read_early_to_block(&rig, staging_bytes(&rig));
         if (status == DFX_OK)
             status = feed_rig_open(&rig);
         dfx_mem_fail_nth(0);
@@ -429,6 +521,9 @@ int main(void) {
         TEST(tier_reads_before_there_is_a_plan),
         TEST(tier_settles_at_any_moment),
         TEST(tier_gives_back_what_a_picture_leaves),
+        TEST(tier_reads_into_what_becomes_staging),
+        TEST(tier_forgets_what_lies_in_staging_and_is_not_wanted),
+        TEST(tier_of_staging_that_is_not_pinned_is_told),
         TEST(tier_holds_no_more_than_it_may),
         TEST(tier_closed_at_any_moment_ends),
         TEST(tier_nth_early_read_failing_is_not_told),

@@ -97,7 +97,7 @@ static void sizes_of_any_offload_give_the_bytes_of_a_fresh_process(void **state)
 
 /* Nobody has asked for a picture yet. The bytes are those of the picture that is asked for then. */
 static void reading_begins_with_the_model(void **state) {
-    static const char *const offloads[] = {"auto"};
+    static const char *const offloads[] = {"auto", "nvme"};
     draw_rig *r = *state;
     char trace[TMPDIR_PATH], path[TMPDIR_PATH];
     draw_pack(r, "model.safetensors", DFX_Q_STORED, false, path);

@@ -2,6 +2,7 @@
 #
 # Objects go to build/<variant>/: `release` is what gets installed, `san` carries ASan and UBSan and runs the tests, `fuzz` is
 # the same by clang, with libFuzzer's counters.
+# `poison` is a release whose products on a GPU are filled with NaNs before they are made, for compute-sanitizer's initcheck.
 # An object is rebuilt when a file it includes changes (-MMD) or when its flags do (build/<variant>/flags).
 
 VERSION := 0.1.0
@@ -25,8 +26,9 @@ OPT_san := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sani
            -Wno-maybe-uninitialized -DDFX_SANITIZED=1
 OPT_fuzz := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined \
             -Wno-unknown-attributes -Wno-unknown-pragmas -DDFX_SANITIZED=1
+OPT_poison := $(OPT_release) -DDFX_POISON
 ifeq ($(OPT_$(VARIANT)),)
-$(error there is no variant "$(VARIANT)"; there are release, san and fuzz)
+$(error there is no variant "$(VARIANT)"; there are release, san, fuzz and poison)
 endif
 
 # mimalloc of Debian 12 and Ubuntu has no .pc file; its early packages put the header one folder deeper.
@@ -267,7 +269,7 @@ CUDA_INFO = $(if $(HAVE_NVCC),$(if $(HAVE_CUBLASLT),nvcc $(HAVE_NVCC) for $(CUDA
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
-	@echo "Variables: PREFIX DESTDIR CC CFLAGS LDFLAGS VARIANT=release|san NVCC (empty: no CUDA) CUDA_ARCHS RELEASE=1 V=1 (show commands)"
+	@echo "Variables: PREFIX DESTDIR CC CFLAGS LDFLAGS VARIANT=release|san|poison NVCC (empty: no CUDA) CUDA_ARCHS RELEASE=1 V=1 (show commands)"
 
 format: ## lay out the C files as .clang-format says
 	@tools/check_format.sh --fix

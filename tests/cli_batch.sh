@@ -1,31 +1,9 @@
 #!/bin/bash
 # dfx-edge --batch-file, from outside: what is refused before the first picture, defaults, failures between pictures, LoRAs. Uses the
 # bundled model at small sizes. $DFX_EDGE is the program; run from the root of the repository.
-[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_batch: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
-edge=$(realpath "$DFX_EDGE")
-root=$PWD
-export DFX_MODEL=$root/models/scenes
-dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-batch.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-export XDG_CACHE_HOME=$dir/cache
-faults=0
+. tests/cli.sh
 small=(--device cpu --steps 2 --text-length 8)
 
-fault() { echo "cli_batch: $*"; faults=$((faults + 1)); }
-
-# run CODE NAME WORDS... <LINES: the program ends with CODE; its output is in out and err.
-run() {
-    local want=$1 got
-    name=$2
-    shift 2
-    "$edge" "$@" >out 2>err
-    got=$?
-    [ $got -eq "$want" ] || fault "$name: exit code $got instead of $want: $(head -c 300 err)"
-}
-said() { grep -qF -e "$1" err || fault "$name: not said: $1: $(head -c 300 err)"; }
-lines() { [ "$(wc -l <err)" -eq "$1" ] || fault "$name: $(wc -l <err) lines instead of $1: $(head -c 300 err)"; }
-is_file() { [ -s "$1" ] || fault "$name: no file $1"; }
 no_pictures() { ! ls ./*.png >/dev/null 2>&1 || fault "$name: there are pictures: $(ls ./*.png)"; }
 
 # Before the model is opened: every fault of every line, and nothing is made.
@@ -119,4 +97,4 @@ grep -qaF "<lora:peft:0.8>" dfx-21.png || fault "LoRAs: the first picture does n
 run 0 "LoRA alone" "${small[@]}" --size 32x32 --seed 21 --lora "$lora:0.8" -o alone/21.png "a red ball"
 cmp -s dfx-21.png alone/21.png || fault "LoRAs: not the picture that is made alone"
 
-[ $faults -eq 0 ]
+finish

@@ -1,29 +1,11 @@
 #!/bin/bash
 # dfx-edge bench, from outside. $DFX_EDGE is the program; run from the root of the repository. Rates are not judged here:
 # that wants a quiet machine.
-[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_bench: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
-edge=$(realpath "$DFX_EDGE")
-export DFX_MODEL=$PWD/models/scenes
-dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-export XDG_CACHE_HOME=$dir/cache
-faults=0
-
-fault() { echo "cli_bench: $*"; faults=$((faults + 1)); }
-run() {
-    local want=$1 got
-    name=$2
-    shift 2
-    "$edge" bench "$@" >out 2>err </dev/null
-    got=$?
-    [ $got -eq "$want" ] || fault "$name: exit code $got instead of $want: $(head -c 300 err)"
-}
-said() { grep -qF -e "$1" err || fault "$name: not said: $1: $(head -c 300 err)"; }
-printed() { grep -qE -e "$1" out || fault "$name: not printed: $1: $(head -c 300 out)"; }
+subcommand=(bench)
+. tests/cli.sh
 
 run 0 "help" --help
-printed '^ +--queue-depth N'
+printed_like '^ +--queue-depth N'
 run 2 "nothing"
 said 'wanted "machine", "ops", "image" or "io"'
 run 2 "another" gpu
@@ -43,12 +25,12 @@ rm model.safetensors
 name=io
 case $? in
 0)
-    printed '^model\.safetensors: [0-9]+ pages, .*; 2 requests of 1\.0 MiB in flight$'
-    printed '^bare io_uring +[0-9.]+ GB/s  \(median of 3, '
-    printed '^page feed +[0-9.]+ GB/s  \(median of 3, '
-    printed '^feed / bare +[0-9.]+  through io_uring, direct$'
+    printed_like '^model\.safetensors: [0-9]+ pages, .*; 2 requests of 1\.0 MiB in flight$'
+    printed_like '^bare io_uring +[0-9.]+ GB/s  \(median of 3, '
+    printed_like '^page feed +[0-9.]+ GB/s  \(median of 3, '
+    printed_like '^feed / bare +[0-9.]+  through io_uring, direct$'
     run 0 "JSON" io --runs 1 --json model.safetensors
-    printed '^\{"path":"model\.safetensors",.*"bare_bytes_per_s":\[[0-9.e+]+\],"feed_bytes_per_s":\[[0-9.e+]+\],.*"ratio":'
+    printed_like '^\{"path":"model\.safetensors",.*"bare_bytes_per_s":\[[0-9.e+]+\],"feed_bytes_per_s":\[[0-9.e+]+\],.*"ratio":'
     ;;
 6) said 'needs io_uring and O_DIRECT' ;; # a container or a file system without them
 *) fault "io: exit code: $(head -c 300 err)" ;;
@@ -80,16 +62,16 @@ said 'small: wanted a file of at least'
 [ ! -e a.profile ] || fault "machine: a profile without measurements"
 
 run 0 "machine" machine --device cpu --runs 1 --disk model.safetensors -o a.profile
-printed '^disk +[0-9.]+ GB/s '
-printed '^products, int8 +[0-9.e+]+ Gflop/s '
-printed '^int8 +[0-9]+ \+ [0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+ to [0-9.]+ +[0-9.]+ +[0-9.]+$'
-printed '^scenes, 256x256: the profile says [0-9.]+ s a step, measured [0-9.]+ s: ratio '
+printed_like '^disk +[0-9.]+ GB/s '
+printed_like '^products, int8 +[0-9.e+]+ Gflop/s '
+printed_like '^int8 +[0-9]+ \+ [0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+ to [0-9.]+ +[0-9.]+ +[0-9.]+$'
+printed_like '^scenes, 256x256: the profile says [0-9.]+ s a step, measured [0-9.]+ s: ratio '
 planned a.profile
 # Without -o it goes where generate and plan look. A check that cannot be made is a fault, told after the measurements.
 DFX_MODEL=$dir/none run 6 "machine: into the cache" machine --device cpu --runs 1 --threads 1 --disk model.safetensors --json
 said "$dir/none"
 [ "$(wc -l <out)" -eq 1 ] || fault "machine: JSON: $(wc -l <out) lines"
-printed '"rates":\{"disk_bytes_per_s":\{"value":[0-9.e+]+,"values":\[[0-9.e+]+\]\}.*"blocks":\[\{"format":"bf16",.*"check":null\}'
+printed_like '"rates":\{"disk_bytes_per_s":\{"value":[0-9.e+]+,"values":\[[0-9.e+]+\]\}.*"blocks":\[\{"format":"bf16",.*"check":null\}'
 profile=$(echo "$XDG_CACHE_HOME"/dfx-edge/machine-*-1-thread.profile)
 said "profile: $profile"
 planned "$profile"
@@ -129,14 +111,14 @@ said 'bench ops: there is no --disk'
 run 2 "ops: no such op" ops --device cpu --like tiny --size 64x64 --runs 1 --only convolution
 said 'no op'
 run 0 "ops" ops --device cpu --like tiny --size 64x64 --runs 1 --quant fp8
-printed '^tiny, fp8, 64x64, [0-9]+ text tokens; floor: profile '
-printed '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +2  step attention 80x256, 2 heads, 80 keys$'
-printed 'step linear F8_E4M3 16x1024, K 256, bias, gelu$'
-printed 't5 rmsnorm'
-printed 'decode conv2d .*, upsampled$'
+printed_like '^tiny, fp8, 64x64, [0-9]+ text tokens; floor: profile '
+printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +2  step attention 80x256, 2 heads, 80 keys$'
+printed_like 'step linear F8_E4M3 16x1024, K 256, bias, gelu$'
+printed_like 't5 rmsnorm'
+printed_like 'decode conv2d .*, upsampled$'
 run 0 "ops: JSON" ops --device cpu --like tiny --size 64x64 --runs 2 --only "step attention" --json
 [ "$(wc -l <out)" -eq 1 ] || fault "ops: JSON: $(wc -l <out) lines"
-printed '"ops":\[\{"program":"step","op":"attention 80x256, 2 heads, 80 keys","same":2,"median_seconds":[0-9.e-]+,"values":\[[0-9.e-]+,[0-9.e-]+\]'
+printed_like '"ops":\[\{"program":"step","op":"attention 80x256, 2 heads, 80 keys","same":2,"median_seconds":[0-9.e-]+,"values":\[[0-9.e-]+,[0-9.e-]+\]'
 
 # image: a row a budget, and files of it.
 image() { run "$1" "$2" image --device cpu --threads 2 --steps 2 --runs 2 "${@:3}"; }
@@ -149,9 +131,9 @@ said 'none.json'
 image 4 "image: nothing fits" --vram-budget 2M,1M
 said 'does not fit'
 image 0 "image" --vram-budget 60M,1M,38M -o pictures
-printed '^  60\.0 MiB +[0-9.]+ MiB '
-printed '^   1\.0 MiB  does not fit$'
-printed '^the picture is the same at every budget$'
+printed_like '^  60\.0 MiB +[0-9.]+ MiB '
+printed_like '^   1\.0 MiB  does not fit$'
+printed_like '^the picture is the same at every budget$'
 [ "$(wc -l <pictures.csv)" -eq 4 ] || fault "image: $(wc -l <pictures.csv) lines of CSV"
 [ "$(awk -F, '{ print NF }' pictures.csv | sort -u)" = 15 ] || fault "image: columns of CSV: $(awk -F, '{ print NF }' pictures.csv)"
 grep -qE '^62914560,yes,[0-9]+,[0-9.]+,' pictures.csv || fault "image: $(cat pictures.csv)"
@@ -160,13 +142,13 @@ awk -F, '$2 == "yes" && ($3 > $1 || $6 > $5 || $5 > $7 || $9 <= 0) { exit 1 }' p
 [ "$(awk -F, '$2 == "yes" { print $15 }' pictures.csv | sort -u | wc -l)" -eq 1 ] || fault "image: pictures differ"
 grep -q '</svg>' pictures.svg || fault "image: no chart"
 image 0 "image: compared" --vram-budget 60M,38M --compare pictures.json
-printed '^against pictures\.json$'
-printed '^verdict: '
+printed_like '^against pictures\.json$'
+printed_like '^verdict: '
 image 2 "image: compared with another size" --size 128x128 --vram-budget 60M --compare pictures.json
 said 'pictures.json: cannot be compared: width there is 256, here 128'
 image 0 "image: JSON" --json --compare pictures.json
 [ "$(wc -l <out)" -eq 1 ] || fault "image: JSON: $(wc -l <out) lines"
-printed '^\{"device":\{"name":.*"rows":\[\{"budget_bytes":[0-9]+,"fits":true,"cold_seconds":'
+printed_like '^\{"device":\{"name":.*"rows":\[\{"budget_bytes":[0-9]+,"fits":true,"cold_seconds":'
 said 'not there before'
 
 # The file that it writes to measure a folder has gone, whatever happens.
@@ -179,4 +161,4 @@ if [ "$(df --output=avail -B1 . | tail -n 1)" -gt $((2 << 30)) ]; then
     [ -z "$(ls -A folder)" ] || fault "$name: left $(ls -A folder)"
 fi
 
-[ $faults -eq 0 ]
+finish

@@ -1,17 +1,7 @@
 #!/bin/bash
 # What a plan promises and what a run takes, from outside: the budget, the peak, and the memory of the process. $DFX_EDGE is the
 # program; run from the root of the repository.
-[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_budget: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
-edge=$(realpath "$DFX_EDGE")
-root=$PWD
-model=$root/models/scenes
-dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-export XDG_CACHE_HOME=$dir
-faults=0
-
-fault() { echo "cli_budget: $*"; faults=$((faults + 1)); }
+. tests/cli.sh
 number() { grep -oE "\"$2\": ?[0-9]+" "$1" | head -n 1 | grep -oE '[0-9]+$'; }
 shape=(--device cpu --size 64x64 --steps 3 --threads 2)
 prompt="a red ball"
@@ -70,5 +60,4 @@ for owner in workspace state activations; do
     grep -q "$owner" err || fault "below the least: no owner $owner"
 done
 
-[ $faults -eq 0 ] && echo "cli_budget: ok"
-exit $((faults > 0))
+finish

@@ -1,31 +1,10 @@
 #!/bin/bash
 # dfx-edge generate, from outside: exit codes, messages, names of files, what is left after a failure. Uses the bundled
 # model at small sizes. $DFX_EDGE is the program; run from the root of the repository.
-[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_generate: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
-edge=$(realpath "$DFX_EDGE")
-root=$PWD
-export DFX_MODEL=$root/models/scenes
-dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
-trap 'chmod -R u+w "$dir"; rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-export XDG_CACHE_HOME=$dir/cache
-faults=0
+. tests/cli.sh
 cpu=(--device cpu) # the same bytes and about the same seconds wherever this runs
 small=("${cpu[@]}" --size 64x64 --steps 1)
 
-fault() { echo "cli_generate: $*"; faults=$((faults + 1)); }
-
-# run CODE NAME WORDS...: the program ends with CODE; its output is in out and err.
-run() {
-    local want=$1 got
-    name=$2
-    shift 2
-    "$edge" "$@" >out 2>err </dev/null
-    got=$?
-    [ $got -eq "$want" ] || fault "$name: exit code $got instead of $want: $(head -c 300 err)"
-}
-said() { grep -qF -e "$1" err || fault "$name: not said: $1: $(head -c 300 err)"; }
-printed() { grep -qF -e "$1" out || fault "$name: not printed: $1"; }
 # refused NAME WORDS MESSAGE...: a usage error of one line, found before any model is opened.
 refused() {
     local words=$2 case_name=$1
@@ -35,11 +14,6 @@ refused() {
     local message
     for message in "$@"; do said "$message"; done
 }
-is_file() { [ -s "$1" ] || fault "$name: no file $1"; }
-# The picture without its texts, which tell how long it took: from the first IDAT chunk on.
-pixels() { tail -c "+$(LC_ALL=C grep -abo IDAT "$1" | head -n 1 | cut -d: -f1)" "$1"; }
-same() { cmp -s <(pixels "$1") <(pixels "$2") || fault "$name: $1 and $2 differ"; }
-differ() { ! cmp -s <(pixels "$1") <(pixels "$2") || fault "$name: $1 and $2 are the same"; }
 # Big-endian width and height, bit depth and colour type of a PNG.
 png_head() { od -An -tu1 -j16 -N10 "$1" | awk '{print $3 * 256 + $4 "x" $7 * 256 + $8, $9, $10}'; }
 
@@ -273,4 +247,4 @@ same bundled.png word.png
 DFX_MODEL=/no/such/model "$edge" x >out 2>err
 [ $? -ne 0 ] && grep -qF /no/such/model err || fault "\$DFX_MODEL is not used"
 
-[ $faults -eq 0 ]
+finish

@@ -1,45 +1,21 @@
 #!/bin/bash
 # dfx-edge --init, --strength, --mask, from outside: what is refused and how, sizes, what the files say. Uses the bundled model at
 # small sizes. $DFX_EDGE is the program; run from the root of the repository.
-[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_init: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
-edge=$(realpath "$DFX_EDGE")
-root=$PWD
+. tests/cli.sh
 photo=$root/tests/golden/pictures
-export DFX_MODEL=$root/models/scenes
-dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-init.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-export XDG_CACHE_HOME=$dir/cache
-faults=0
 small=(--device cpu --steps 2 --text-length 8 --seed 7)
 
-fault() { echo "cli_init: $*"; faults=$((faults + 1)); }
-
-# run CODE NAME WORDS...: the program ends with CODE; its output is in out and err.
-run() {
-    local want=$1 got
-    name=$2
-    shift 2
-    "$edge" "$@" >out 2>err </dev/null
-    got=$?
-    [ $got -eq "$want" ] || fault "$name: exit code $got instead of $want: $(head -c 300 err)"
-}
-said() { grep -qF -e "$1" err || fault "$name: not said: $1: $(head -c 300 err)"; }
-one_line() { [ "$(wc -l <err)" -eq 1 ] || fault "$name: $(wc -l <err) lines instead of one: $(head -c 300 err)"; }
-# Big-endian width and height of a PNG.
-png_size() { od -An -tu1 -j16 -N8 "$1" | awk '{print $3 * 256 + $4 "x" $7 * 256 + $8}'; }
 holds() { grep -qaF -e "$2" "$1" || fault "$name: $1 does not say $2"; }
-pixels() { tail -c "+$(LC_ALL=C grep -abo IDAT "$1" | head -n 1 | cut -d: -f1)" "$1"; }
 
 # Before the model is opened: one line each.
-for value in 0 -0.1 1.01 nan "" 1e-3; do run 2 "strength '$value'" -m /no/such/model --init "$photo/colour.jpg" "--strength=$value" x; said --strength; one_line; done
-run 2 "strength alone" -m /no/such/model --strength 0.5 x; said "--init"; one_line
-run 2 "mask alone" -m /no/such/model --mask "$photo/colour.jpg" x; said "--init"; one_line
-run 6 "init missing" -m /no/such/model --init none.png x; said "none.png"; one_line
-run 3 "init not a picture" -m /no/such/model --init "$root/README.md" x; said "PNG or JPEG"; one_line
-run 3 "init of CMYK" -m /no/such/model --init "$photo/cmyk.jpg" x; said "RGB"; one_line
+for value in 0 -0.1 1.01 nan "" 1e-3; do run 2 "strength '$value'" -m /no/such/model --init "$photo/colour.jpg" "--strength=$value" x; said --strength; lines 1; done
+run 2 "strength alone" -m /no/such/model --strength 0.5 x; said "--init"; lines 1
+run 2 "mask alone" -m /no/such/model --mask "$photo/colour.jpg" x; said "--init"; lines 1
+run 6 "init missing" -m /no/such/model --init none.png x; said "none.png"; lines 1
+run 3 "init not a picture" -m /no/such/model --init "$root/README.md" x; said "PNG or JPEG"; lines 1
+run 3 "init of CMYK" -m /no/such/model --init "$photo/cmyk.jpg" x; said "RGB"; lines 1
 head -c 400 "$photo/colour.jpg" >cut.jpg
-run 3 "init cut" -m /no/such/model --init cut.jpg x; said "cut or damaged"; one_line
+run 3 "init cut" -m /no/such/model --init cut.jpg x; said "cut or damaged"; lines 1
 
 run 0 "first" "${small[@]}" --size 64x48 -o first.png "a red ball"
 # The picture's own size, and what the file says.
@@ -62,7 +38,7 @@ run 0 "photo" "${small[@]}" --init "$photo/exif_mm.jpg" --width 48 -o photo.png 
 [ "$(png_size photo.png)" = 48x32 ] || fault "photo: size $(png_size photo.png)"
 # Masks.
 run 2 "mask of another size" "${small[@]}" --init first.png --mask square.png "a red ball"
-said "64x48"; one_line
+said "64x48"; lines 1
 run 0 "mask" "${small[@]}" --init first.png --mask first.png -o masked.png --json "a red ball"
 holds masked.png "Mask: yes"
 grep -qF '"encode": ' out || fault "mask: no seconds of encoding in $(cat out)"
@@ -73,4 +49,4 @@ run 0 "no init" "${small[@]}" --size 32x32 --json -o plain.png "a red ball"
 run 0 "plan" plan --like flux-dev --vram-budget 8G --ram-budget 64G --init
 tail -n +3 out | cmp -s - "$root/tests/plans/flux-dev-int8-rtx4090-8G-init.txt" || fault "plan: not that of tests/plans"
 
-[ $faults -eq 0 ]
+finish

@@ -1,27 +1,8 @@
 #!/bin/bash
 # LoRAs from outside: generate --lora, plan, random-model --lora and inspect. $DFX_EDGE is the program; run from the root of the
 # repository.
-[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_lora: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
-edge=$(realpath "$DFX_EDGE")
-goldens=$PWD/tests/golden/lora
-model=$PWD/models/scenes
-dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-export XDG_CACHE_HOME=$dir/cache DFX_MODEL=$model
-cd "$dir" || exit 1
-faults=0
-
-fault() { echo "cli_lora: $*"; faults=$((faults + 1)); }
-run() {
-    local want=$1 got
-    name=$2
-    shift 2
-    "$edge" "$@" >out 2>err </dev/null
-    got=$?
-    [ $got -eq "$want" ] || fault "$name: exit code $got instead of $want: $(head -c 300 err)"
-}
-said() { grep -qF -e "$1" err || fault "$name: not said: $1: $(head -c 300 err)"; }
-printed() { grep -qE -e "$1" out || fault "$name: not printed: $1: $(head -c 300 out)"; }
+. tests/cli.sh
+goldens=$root/tests/golden/lora
 small=(--device cpu --size 32x32 --steps 2 --text-length 4 --seed 1)
 
 # A file on every layer: what random-model writes, inspect matches whole.
@@ -29,8 +10,8 @@ run 0 "random LoRA" random-model --like scenes --lora 20 -o style.safetensors
 run 0 "the same again" random-model --like scenes --lora 20 -o again.safetensors -q
 cmp -s style.safetensors again.safetensors || fault "the same seed made other bytes"
 run 0 "inspect" inspect -m "$model" style.safetensors
-printed '54 of 54 modules match'
-printed 'ranks 20 to 20'
+printed_like '54 of 54 modules match'
+printed_like 'ranks 20 to 20'
 run 2 "random LoRA in int8" random-model --like scenes --lora 4 --quant int8 -o x.safetensors
 run 2 "random LoRA as a folder" random-model --like scenes --lora 4 -o folder
 
@@ -45,7 +26,7 @@ cmp -s zero.png bare.png || fault "strength 0 is not as without"
 grep -qaF '<lora:style:0.5>' one.png || fault "the picture does not name its LoRA"
 
 run 0 "room" plan --like flux-dev --lora-max-rank 16 --lora-max 2 --vram-budget 12G
-printed '341\.02 MiB +LoRA adapters'
+printed_like '341\.02 MiB +LoRA adapters'
 run 0 "no room" plan --like flux-dev --vram-budget 12G
 grep -q LoRA out && fault "room for LoRAs that nobody asked for"
 run 2 "too much room" plan --like flux-dev --lora-max-rank 300 --lora-max 2
@@ -57,5 +38,4 @@ printf 'junk' >junk.safetensors
 run 3 "junk" "${small[@]}" --lora junk.safetensors "a"
 run 3 "of another model" "${small[@]}" --lora "$model/vae/diffusion_pytorch_model.safetensors" "a"
 
-[ $faults -eq 0 ] && echo "cli_lora: ok"
-exit $((faults > 0))
+finish

@@ -2,35 +2,18 @@
 # dfx-edge pack, random-model, and inspect of what they write, from outside. $DFX_EDGE is the program; run from the root of
 # the repository. With python3 and the safetensors package (installed into a temporary venv where that works) the file
 # is read by other software too; without it that part is left out, and said to be.
-[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_pack: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
-edge=$(realpath "$DFX_EDGE")
-model=$PWD/models/scenes
-reader=$PWD/tests/py_packed.py
-dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-faults=0
+. tests/cli.sh
+reader=$root/tests/py_packed.py
 
-fault() { echo "cli_pack: $*"; faults=$((faults + 1)); }
-run() {
-    local want=$1 got
-    name=$2
-    shift 2
-    "$edge" "$@" >out 2>err </dev/null
-    got=$?
-    [ $got -eq "$want" ] || fault "$name: exit code $got instead of $want: $(head -c 300 err)"
-}
-said() { grep -qE -e "$1" err || fault "$name: not said: $1: $(head -c 300 err)"; }
-printed() { grep -qE -e "$1" out || fault "$name: not printed: $1"; }
 entries() { [ "$(ls -A "$1" | wc -l)" -eq "$2" ] || fault "$name: in $1: $(ls -A "$1" | tr '\n' ' ')"; }
 
 # What is written is what was promised.
 run 0 "dry run" pack "$model" --dry-run --json -o dry.safetensors
 [ ! -e dry.safetensors ] || fault "dry run: wrote a file"
-printed '"quantized":53,'
+printed_like '"quantized":53,'
 promised=$(grep -o '"file_bytes":[0-9]*' out | cut -d: -f2)
 run 0 "default name" pack "$model"
-said '^scenes-int8\.safetensors .* 53 of 359 tensors in int8'
+said_like '^scenes-int8\.safetensors .* 53 of 359 tensors in int8'
 [ "$(stat -c %s scenes-int8.safetensors)" = "$promised" ] || fault "default name: promised $promised bytes"
 run 0 "again, over it" pack "$model" -o scenes-int8.safetensors --threads 1 -q
 [ ! -s err ] || fault "quiet: said $(cat err)"
@@ -39,27 +22,27 @@ run 0 "fp8" pack "$model" --quant fp8 -o fp8.safetensors
 run 0 "auto" pack "$model" --quant auto -o auto.safetensors --threads 2
 cmp -s auto.safetensors scenes-int8.safetensors || fault "auto: not the bytes of int8"
 run 0 "keep" pack "$model" --keep 'text_encoder_2.*,*.to_q.weight' -o keep.safetensors
-said ' 34 of 359 tensors in int8' # 53 less 14 of T5, less 2 + 3
+said_like ' 34 of 359 tensors in int8' # 53 less 14 of T5, less 2 + 3
 
 # inspect
 run 0 "inspect" inspect scenes-int8.safetensors
-printed 'packed model, int8, from .*models/scenes'
-printed '^50 pages of .* the largest of '
-printed '^saved: .* of the source.s 18\.7 MiB'
+printed_like 'packed model, int8, from .*models/scenes'
+printed_like '^50 pages of .* the largest of '
+printed_like '^saved: .* of the source.s 18\.7 MiB'
 run 0 "inspect -v" inspect -v lz4.safetensors
-printed '^compressed: 46 pages; .* \([0-9.]+ % less\)'
-printed 'lz4-planes +step/transformer_blocks\.0/attn$'
-printed 'raw +BF16 +t5_table/shared$'
+printed_like '^compressed: 46 pages; .* \([0-9.]+ % less\)'
+printed_like 'lz4-planes +step/transformer_blocks\.0/attn$'
+printed_like 'raw +BF16 +t5_table/shared$'
 run 0 "inspect --error" inspect --error --source "$model" scenes-int8.safetensors
-printed ' [0-9.]+ % +[34][0-9]\.[0-9] dB +2 .* transformer\.transformer_blocks\.\*\.attn\.to_q$'
-printed ' 53 +[0-9]+ +all$'
+printed_like ' [0-9.]+ % +[34][0-9]\.[0-9] dB +2 .* transformer\.transformer_blocks\.\*\.attn\.to_q$'
+printed_like ' 53 +[0-9]+ +all$'
 run 0 "inspect --json" inspect --json --error --source "$model" fp8.safetensors
-printed '"form":"packed"'
-printed '"quant":"fp8"'
+printed_like '"form":"packed"'
+printed_like '"quant":"fp8"'
 run 6 "error against another folder" inspect --error --source "$dir" scenes-int8.safetensors
 run 0 "random folder" random-model --like scenes -o scenes2 -q
 run 0 "error against other weights" inspect --json --error --source scenes2 scenes-int8.safetensors
-printed '"relative":1\.[0-9]+'
+printed_like '"relative":1\.[0-9]+'
 run 0 "random folder" random-model --like tiny -o tiny -q
 run 3 "error against another architecture" inspect --error --source tiny scenes-int8.safetensors
 run 2 "error without source" inspect --error scenes-int8.safetensors
@@ -69,7 +52,7 @@ run 2 "error of a folder" inspect --error --source "$model" "$model"
 run 2 "no folder" pack
 run 2 "two folders" pack "$model" "$model"
 run 2 "bad format" pack "$model" --quant int4
-said 'wanted int8, fp8, int8wo, bf16, f32, stored or auto, found "int4"'
+said_like 'wanted int8, fp8, int8wo, bf16, f32, stored or auto, found "int4"'
 run 2 "bad name" pack "$model" -o model.bin
 run 2 "empty pattern" pack "$model" --keep 'a,,b'
 run 6 "no such folder" pack nothing -o x.safetensors
@@ -82,7 +65,7 @@ run 0 "help random-model" random-model --help
 cp -r "$model" copy
 before=$(cd copy && find . -type f -exec cksum {} + | sort)
 run 2 "own source" pack copy -o copy/vae/diffusion_pytorch_model.safetensors
-said 'would be lost'
+said_like 'would be lost'
 [ "$before" = "$(cd copy && find . -type f -exec cksum {} + | sort)" ] || fault "own source: it changed"
 
 # A full disk, a kill, an interrupt: nothing stays, and the next pack succeeds.
@@ -90,7 +73,7 @@ mkdir -p full
 name="full disk"
 (ulimit -f 2000; "$edge" pack "$model" -o full/x.safetensors >out 2>err)
 [ $? -eq 6 ] || fault "full disk: exit code instead of 6"
-said 'cannot write'
+said_like 'cannot write'
 entries full 0
 mkdir killed
 for signal in KILL INT; do
@@ -109,7 +92,7 @@ for signal in KILL INT; do
         fi
     done
 done
-said 'interrupted'
+said_like 'interrupted'
 rm -rf killed
 run 0 "after that" pack tiny -o tiny-packed.safetensors -q
 
@@ -144,5 +127,4 @@ else
     echo "cli_pack: no safetensors package for python3: the file was not read by other software"
 fi
 
-[ $faults -eq 0 ] && echo "cli_pack: ok"
-exit $((faults > 0))
+finish

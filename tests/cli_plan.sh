@@ -1,32 +1,15 @@
 #!/bin/bash
 # dfx-edge plan, from outside. $DFX_EDGE is the program; run from the root of the repository.
-[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_plan: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
-edge=$(realpath "$DFX_EDGE")
-model=$PWD/models/scenes
-profile=$PWD/offload/profiles/rtx4090.profile
-plans=$PWD/tests/plans
-dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-cli.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-export XDG_CACHE_HOME=$dir/cache # without profiles that were measured here
-faults=0
+subcommand=(plan)
+. tests/cli.sh
+profile=$root/offload/profiles/rtx4090.profile
+plans=$root/tests/plans
 
-fault() { echo "cli_plan: $*"; faults=$((faults + 1)); }
-run() {
-    local want=$1 got
-    name=$2
-    shift 2
-    "$edge" plan "$@" >out 2>err </dev/null
-    got=$?
-    [ $got -eq "$want" ] || fault "$name: exit code $got instead of $want: $(head -c 300 err)"
-}
-said() { grep -qF -e "$1" err || fault "$name: not said: $1: $(head -c 300 err)"; }
-printed() { grep -qE -e "$1" out || fault "$name: not printed: $1"; }
 number() { grep -oE "\"$1\":[0-9]+" out | head -n 1 | cut -d: -f2; }
 
 # The text is that of the library, under a line that says what is planned.
 run 0 "text" --like flux-dev --vram-budget 8G --gpu rtx3060 --ram-budget 64G
-printed '^flux-dev, int8, 1024x1024, 28 steps$'
+printed_like '^flux-dev, int8, 1024x1024, 28 steps$'
 tail -n +3 out | cmp -s - "$plans/flux-dev-int8-rtx3060-8G.txt" || fault "text: not that of tests/plans"
 [ ! -s err ] || fault "text: said $(cat err)"
 
@@ -34,7 +17,7 @@ run 0 "JSON" --like flux-dev --vram-budget 8G --json
 [ "$(wc -l <out)" -eq 1 ] || fault "JSON: $(wc -l <out) lines"
 for key in peak_bytes least_budget_bytes owners resident_pages n_pages streamed_bytes_per_step host_bytes step_seconds \
     image_seconds limit; do
-    printed "\"$key\":"
+    printed_like "\"$key\":"
 done
 [ "$(number peak_bytes)" -le $((8 << 30)) ] || fault "JSON: peak above the budget"
 least=$(number least_budget_bytes)
@@ -52,7 +35,7 @@ said "--offload none"
 run 4 "little RAM" --like flux-dev --vram-budget 8G --offload ram --ram-budget 1G
 said "--ram-budget"
 run 0 "nvme" --like flux-dev --vram-budget 6G --offload nvme --json
-printed '"limit":"disk"'
+printed_like '"limit":"disk"'
 
 # The bundled model and its architecture are one.
 run 0 "a model" --model "$model" --device cpu --json
@@ -60,7 +43,7 @@ cp out opened
 run 0 "its architecture" --like scenes --quant stored --device cpu --json
 cmp -s out opened || fault "scenes: $(cat opened) and $(cat out)"
 run 0 "smaller" --model "$model" --device cpu --size 64x64 --steps 1 --vram-budget 64M
-printed '^scenes, stored, 64x64, 1 step$'
+printed_like '^scenes, stored, 64x64, 1 step$'
 
 # This machine's own devices: what was measured of them is in no cache here.
 run 0 "the processor" --like scenes --device cpu -v
@@ -74,12 +57,12 @@ run 0 "a GPU that need not be there" --like scenes --device cuda --gpu h200
 
 # Several pictures: together where the disk is too slow for one, one after the other where all stays.
 run 0 "together" --like flux-dev --vram-budget 4G --offload nvme -n 8 --ram-budget 64G
-printed '^flux-dev, int8, 1024x1024, 28 steps, 8 pictures$'
-printed '^4 pictures together: [0-9.]+ s, [0-9.]+ s each; the first ones [0-9.]+ s$'
+printed_like '^flux-dev, int8, 1024x1024, 28 steps, 8 pictures$'
+printed_like '^4 pictures together: [0-9.]+ s, [0-9.]+ s each; the first ones [0-9.]+ s$'
 run 0 "one by one" --like flux-dev --vram-budget 12G -n 8
-printed '^a picture: '
+printed_like '^a picture: '
 run 0 "together, JSON" --like flux-dev --vram-budget 4G --offload nvme --count 8 --json
-printed '"pictures":8,"together":4,'
+printed_like '"pictures":8,"together":4,'
 run 2 "no picture" --like flux-dev -n 0
 said "--count"
 
@@ -97,6 +80,6 @@ run 2 "too large" --like scenes --size 16384x16384
 said "pixels"
 run 6 "no such model" --model "$dir/none"
 run 0 "help" --help
-printed '^Usage$'
+printed_like '^Usage$'
 
-[ $faults -eq 0 ]
+finish

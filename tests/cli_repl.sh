@@ -1,30 +1,9 @@
 #!/bin/bash
 # dfx-edge repl, from outside, through a pipe. Uses the bundled model at small sizes. $DFX_EDGE is the program; run from the root of
 # the repository.
-[ -x "${DFX_EDGE:-}" ] && [ -f models/scenes/model_index.json ] || { echo "cli_repl: skipped: no \$DFX_EDGE or no models/scenes"; exit 77; }
-edge=$(realpath "$DFX_EDGE")
-export DFX_MODEL=$PWD/models/scenes
-dir=$(mktemp -d "${TMPDIR:-/tmp}/dfx-repl.XXXXXX") || exit 1
-trap 'rm -rf "$dir"' EXIT
-cd "$dir" || exit 1
-export XDG_CACHE_HOME=$dir/cache
-faults=0
+subcommand=(repl)
+. tests/cli.sh
 small=(--device cpu --steps 2 --text-length 8 --size 32x32)
-
-fault() { echo "cli_repl: $*"; faults=$((faults + 1)); }
-
-# run CODE NAME WORDS... <LINES: repl ends with CODE; its output is in out and err.
-run() {
-    local want=$1 got
-    name=$2
-    shift 2
-    "$edge" repl "$@" >out 2>err
-    got=$?
-    [ $got -eq "$want" ] || fault "$name: exit code $got instead of $want: $(head -c 300 err)"
-}
-said() { grep -qF -e "$1" err || fault "$name: not said: $1: $(head -c 300 err)"; }
-printed() { grep -qF -e "$1" out || fault "$name: not printed: $1: $(head -c 300 out)"; }
-is_file() { [ -s "$1" ] || fault "$name: no file $1"; }
 
 run 0 "help" --help </dev/null; printed ":history"
 run 0 "nothing" "${small[@]}" </dev/null
@@ -96,4 +75,4 @@ sed -n 2p out | grep -qF '"text": 0.0000' || fault "JSON: the text was encoded a
 sed -n 2p out | grep -qF '"copied_bytes": 0,' || fault "JSON: weights came again: $(sed -n 2p out)"
 said "dfx-42.png"
 
-[ $faults -eq 0 ]
+finish

@@ -41,6 +41,10 @@ bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
 }
 
 dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    size_t bytes = dfx_dtype_bytes(p->y.dtype);
+    if (p->r.ptr != p->y.ptr)
+        DFX_TRY(
+            dfx_cuda_poison(cuda, p->y.ptr, p->m, (size_t)p->n * bytes, (size_t)p->y.ld * bytes));
     return dfx_cuda_fused_sm90_fits(cuda, p) ? dfx_cuda_fused_sm90_run(cuda, p)
                                              : dfx_cuda_fused_mma_run(cuda, p);
 }

@@ -304,6 +304,10 @@ dfx_status dfx_cuda_product_run(dfx_cuda *cuda, const dfx_cuda_product *product)
     dfx_cuda_plan *plan;
     DFX_TRY(plan_of(cuda, product, false, &plan));
     void *workspace = (char *)cuda->workspace + cuda->workspace_bytes;
+    size_t bytes = dfx_dtype_bytes(product->out);
+    if (product->r != product->y)
+        DFX_TRY(dfx_cuda_poison(cuda, product->y, product->m, (size_t)product->n * bytes,
+                                (size_t)product->ldy * bytes));
     return check(cuda, dfx_cuda_plan_launch(cuda, plan, product, &plan->algo, workspace),
                  "a matrix product");
 }

@@ -47,7 +47,7 @@ static uint32_t list_pages(const dfx_packed *packed, uint32_t *page_idx, uint64_
 static uint64_t most_bytes(const dfx_model *m, uint64_t largest) {
     uint64_t budget = m->ram_budget_bytes, staging = dfx_plan_staging_most(largest, budget);
     if (staging > budget)
-        return 0; /* for no session there will be room */
+        return 0; /* there will be room for no session */
     if (m->offload == DFX_OFFLOAD_NVME)
         return staging;
     return budget - staging < EARLY_BYTES_MAX ? budget - staging : EARLY_BYTES_MAX;

@@ -64,7 +64,8 @@ dfx_mem dfx_tier_block(const dfx_tier *tier);
 void dfx_tier_take_block(dfx_tier *tier);
 
 /* Early reading ends: what has been asked for comes in. Of what it brought and the plan does not keep as much stays as goes into
- * early_bytes, and what lies in a block that was taken. Then all pages that are kept get their memory, and nothing is allocated from here on. Errors: DFX_E_NOFIT. */
+ * early_bytes, and what lies in a block that was taken. Then all pages that are kept get their memory, and nothing is allocated
+ * from here on. Errors: DFX_E_NOFIT. */
 dfx_status dfx_tier_settle(dfx_tier *tier, uint64_t early_bytes);
 
 /* By index in the packed file; borrowed until close. */
@@ -75,9 +76,8 @@ size_t dfx_tier_page_bytes(const dfx_tier *tier, uint32_t packed_idx);
 /* So that the device may copy from it at full speed; reads have touched it, which makes that quick. The block is pinned by who
  * took it. Errors: DFX_E_NOFIT. */
 dfx_status dfx_tier_pin(dfx_tier *tier, uint32_t packed_idx);
-/* Pages that came early and that the plan does not keep are given back: one that is no longer `loaded`, since the feed has taken
- * it, and has been copied, unless it lies in the block; all that are left, when
- * early reading has ended. */
+/* Pages that came early and that the plan does not keep are given back: one that the feed has taken, which is no longer `loaded`,
+ * and has copied (in a block it stays where it is); all that are left, when early reading has ended. */
 void dfx_tier_drop_taken(dfx_tier *tier, uint32_t packed_idx);
 void dfx_tier_drop_early(dfx_tier *tier);
 

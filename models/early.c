@@ -37,7 +37,8 @@ static uint32_t list_pages(const dfx_packed *packed, uint32_t *page_idx, uint64_
             if (!is_of(page, PROGRAMS[i]))
                 continue;
             page_idx[n++] = p;
-            *largest = page->bytes > *largest ? page->bytes : *largest;
+            uint64_t bytes = page->bytes > page->stored_bytes ? page->bytes : page->stored_bytes;
+            *largest = bytes > *largest ? bytes : *largest;
         }
     return n;
 }

@@ -34,6 +34,17 @@ static const op_entry entries[DFX_N_OP_KINDS] = {
                             {"x", "w", "cos", "sin"}},
     [DFX_OP_ATTENTION] = {{"attention", 5, BIT(DFX_ATTN_BIAS), false, 0},
                           {"y", "q", "k", "v", "bias"}},
+    [DFX_OP_KV_CENTER] = {{"kv_center", 6, BIT(DFX_CENTER_COS) | BIT(DFX_CENTER_SIN), false,
+                           BIT(DFX_CENTER_W)},
+                          {"y", "k", "v", "w", "cos", "sin"}},
+    [DFX_OP_QK_CODES] = {{"qk_codes", 7,
+                          BIT(DFX_QK_CODES_COS) | BIT(DFX_QK_CODES_SIN) |
+                              BIT(DFX_QK_CODES_Y_SCALE) | BIT(DFX_QK_CODES_CENTER),
+                          false, BIT(DFX_QK_CODES_W)},
+                         {"y", "x", "w", "cos", "sin", "y_scale", "center"}},
+    [DFX_OP_V_CODES] = {{"v_codes", 3, 0, false, 0}, {"y", "v", "center"}},
+    [DFX_OP_ATTENTION_CODES] = {{"attention_codes", 6, 0, false, 0},
+                                {"y", "q", "k", "v", "q_scale", "center"}},
     [DFX_OP_REL_BIAS] = {{"rel_bias", 2, 0, false, BIT(1)}, {"y", "table"}},
     [DFX_OP_ACT] = {{"act", 2, 0, false, 0}, {"y", "x"}},
     [DFX_OP_ACT_MUL] = {{"act_mul", 4, BIT(DFX_ACT_MUL_Y_SCALE), false, 0},
@@ -149,8 +160,32 @@ static int codes_scale(const dfx_op_call *call, int slot) {
     return call->kind == DFX_OP_QUANTIZE || present(&call->m[scale]) ? scale : 0;
 }
 
+/* The type of the operand where an op has codes of that type only; U8: it has not. */
+static dfx_dtype fixed_codes(dfx_op_kind kind, int slot) {
+    switch (kind) {
+    case DFX_OP_QK_CODES:
+        return slot == 0 ? DFX_DTYPE_I8 : DFX_DTYPE_U8;
+    case DFX_OP_V_CODES:
+        return slot == 0 ? DFX_DTYPE_F8_E4M3 : DFX_DTYPE_U8;
+    case DFX_OP_ATTENTION_CODES:
+        return slot == DFX_ATTN_Q || slot == DFX_ATTN_K ? DFX_DTYPE_I8
+               : slot == DFX_ATTN_V                     ? DFX_DTYPE_F8_E4M3
+                                                        : DFX_DTYPE_U8;
+    default:
+        return DFX_DTYPE_U8;
+    }
+}
+
 bool dfx_op_wants_f32(dfx_op_kind kind, int slot) {
     switch (kind) {
+    case DFX_OP_KV_CENTER:
+        return slot == 0 || slot == DFX_CENTER_COS || slot == DFX_CENTER_SIN;
+    case DFX_OP_QK_CODES:
+        return slot >= DFX_QK_CODES_COS;
+    case DFX_OP_V_CODES:
+        return slot == DFX_V_CODES_CENTER;
+    case DFX_OP_ATTENTION_CODES:
+        return slot >= DFX_ATTN_Q_SCALE;
     case DFX_OP_AXPY:
         return slot == DFX_BIN_S;
     case DFX_OP_SINUSOID:
@@ -168,14 +203,16 @@ bool dfx_op_wants_f32(dfx_op_kind kind, int slot) {
 }
 
 bool dfx_op_is_codes(const dfx_op_call *call, int slot) {
-    return codes_scale(call, slot) != 0;
+    return codes_scale(call, slot) != 0 || fixed_codes(call->kind, slot) != DFX_DTYPE_U8;
 }
 
 static dfx_status check_dtype(const check *c, int slot) {
     dfx_op_kind kind = c->call->kind;
-    dfx_dtype dtype = c->call->m[slot].dtype;
+    dfx_dtype dtype = c->call->m[slot].dtype, fixed = fixed_codes(kind, slot);
     const char *wanted = NULL;
-    if (dfx_op_wants_f32(kind, slot))
+    if (fixed != DFX_DTYPE_U8)
+        wanted = dtype == fixed ? NULL : dfx_dtype_name(fixed);
+    else if (dfx_op_wants_f32(kind, slot))
         wanted = dtype == DFX_DTYPE_F32 ? NULL : "F32";
     else if (codes_scale(c->call, slot))
         wanted = dtype == DFX_DTYPE_I8 || dtype == DFX_DTYPE_F8_E4M3 ? NULL : "I8 or F8_E4M3";
@@ -311,18 +348,48 @@ static dfx_status want_heads(const check *c, int64_t width) {
     return want(c, width % n_heads == 0, "a width that n_heads divides", width);
 }
 
-static dfx_status check_qknorm_rope(const check *c) {
-    const dfx_mat *m = c->call->m;
-    DFX_TRY(want_heads(c, m[0].cols));
-    int64_t head = m[0].cols / c->call->p.n_heads;
-    DFX_TRY(want_shape(c, DFX_QKNORM_W, 1, head));
-    DFX_TRY(want_pair(c, DFX_QKNORM_COS, DFX_QKNORM_SIN));
-    if (present(&m[DFX_QKNORM_COS])) {
+/* Weight of a head's norm, and after it the two tables of RoPE. */
+static dfx_status want_norm_rope(const check *c, int w_slot, const dfx_mat *x) {
+    int cos = w_slot + 1, sin = w_slot + 2;
+    DFX_TRY(want_heads(c, x->cols));
+    int64_t head = x->cols / c->call->p.n_heads;
+    DFX_TRY(want_shape(c, w_slot, 1, head));
+    DFX_TRY(want_pair(c, cos, sin));
+    if (present(&c->call->m[cos])) {
         DFX_TRY(want(c, head % 2 == 0, "an even head size", head));
-        DFX_TRY(want_shape(c, DFX_QKNORM_COS, m[0].rows, head / 2));
-        DFX_TRY(want_shape(c, DFX_QKNORM_SIN, m[0].rows, head / 2));
+        DFX_TRY(want_shape(c, cos, x->rows, head / 2));
+        DFX_TRY(want_shape(c, sin, x->rows, head / 2));
     }
     return want_eps(c);
+}
+
+static dfx_status check_qknorm_rope(const check *c) {
+    return want_norm_rope(c, DFX_QKNORM_W, &c->call->m[0]);
+}
+
+static dfx_status check_kv_center(const check *c) {
+    const dfx_mat *k = &c->call->m[DFX_CENTER_K];
+    DFX_TRY(want_shape(c, 0, DFX_CENTER_ROWS, k->cols));
+    DFX_TRY(want_like(c, DFX_CENTER_V, k));
+    return want_norm_rope(c, DFX_CENTER_W, k);
+}
+
+static dfx_status check_qk_codes(const check *c) {
+    const dfx_mat *m = c->call->m;
+    DFX_TRY(want_like(c, DFX_QK_CODES_X, &m[0]));
+    DFX_TRY(want_norm_rope(c, DFX_QK_CODES_W, &m[0]));
+    DFX_TRY(want_shape(c, DFX_QK_CODES_Y_SCALE, m[0].rows, c->call->p.n_heads));
+    DFX_TRY(want_shape(c, DFX_QK_CODES_CENTER, DFX_CENTER_ROWS, m[0].cols));
+    bool is_query = present(&m[DFX_QK_CODES_Y_SCALE]);
+    return want(c, is_query != present(&m[DFX_QK_CODES_CENTER]), "either y_scale or center",
+                is_query ? 2 : 0);
+}
+
+static dfx_status check_v_codes(const check *c) {
+    const dfx_mat *m = c->call->m, *v = &m[DFX_V_CODES_V];
+    DFX_TRY(want_heads(c, v->cols));
+    DFX_TRY(want_shape(c, 0, v->cols, dfx_v_codes_cols(v->rows)));
+    return want_shape(c, DFX_V_CODES_CENTER, DFX_CENTER_ROWS, v->cols);
 }
 
 static dfx_status check_attention(const check *c) {
@@ -336,6 +403,20 @@ static dfx_status check_attention(const check *c) {
         DFX_TRY(want_shape(c, DFX_ATTN_BIAS, c->call->p.n_heads, 2 * n_keys - 1));
         DFX_TRY(want(c, m[0].rows <= n_keys, "no more queries than keys beside a bias", m[0].rows));
     }
+    return want_finite(c, c->call->p.scale, "scale");
+}
+
+static dfx_status check_attention_codes(const check *c) {
+    const dfx_mat *m = c->call->m;
+    int64_t n_keys = m[DFX_ATTN_K].rows;
+    DFX_TRY(want_heads(c, m[0].cols));
+    int64_t head = m[0].cols / c->call->p.n_heads;
+    DFX_TRY(want(c, head <= INT8_K_MAX, "heads of at most 132104 columns", head));
+    DFX_TRY(want_like(c, DFX_ATTN_Q, &m[0]));
+    DFX_TRY(want_shape(c, DFX_ATTN_K, n_keys, m[0].cols));
+    DFX_TRY(want_shape(c, DFX_ATTN_V, m[0].cols, dfx_v_codes_cols(n_keys)));
+    DFX_TRY(want_shape(c, DFX_ATTN_Q_SCALE, m[0].rows, c->call->p.n_heads));
+    DFX_TRY(want_shape(c, DFX_ATTN_CENTER, DFX_CENTER_ROWS, m[0].cols));
     return want_finite(c, c->call->p.scale, "scale");
 }
 
@@ -477,6 +558,14 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink) {
         return check_qknorm_rope(&c);
     case DFX_OP_ATTENTION:
         return check_attention(&c);
+    case DFX_OP_KV_CENTER:
+        return check_kv_center(&c);
+    case DFX_OP_QK_CODES:
+        return check_qk_codes(&c);
+    case DFX_OP_V_CODES:
+        return check_v_codes(&c);
+    case DFX_OP_ATTENTION_CODES:
+        return check_attention_codes(&c);
     case DFX_OP_REL_BIAS:
         return check_rel_bias(&c);
     case DFX_OP_ACT:
@@ -500,28 +589,4 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink) {
         break;
     }
     return DFX_E_INTERNAL;
-}
-
-/* Query-key pairs that a causal mask leaves, of n_queries by n_keys. */
-static double causal_pairs(double n_queries, double n_keys) {
-    double slope = n_queries < n_keys ? n_queries : n_keys;
-    return slope * (slope + 1) / 2 + (n_queries - slope) * n_keys;
-}
-
-double dfx_op_flops(const dfx_op_call *call) {
-    const dfx_mat *m = call->m;
-    double n_out = (double)m[0].rows * (double)m[0].cols;
-    switch (call->kind) {
-    case DFX_OP_LINEAR:
-        return 2 * n_out * (double)(m[DFX_LINEAR_X].cols + m[DFX_LINEAR_T].cols);
-    case DFX_OP_CONV2D:
-        return 2 * n_out * (double)m[DFX_CONV_W].cols;
-    case DFX_OP_ATTENTION: {
-        double n_queries = (double)m[0].rows, n_keys = (double)m[DFX_ATTN_K].rows;
-        double pairs = call->p.causal ? causal_pairs(n_queries, n_keys) : n_queries * n_keys;
-        return 4 * pairs * (double)m[0].cols; /* scores, and values */
-    }
-    default:
-        return n_out; /* bound by memory: one for each value written */
-    }
 }

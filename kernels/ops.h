@@ -52,6 +52,31 @@ typedef enum dfx_op_kind {
     /* Per head softmax(scale q k^T + bias) v.   out y [Tq,H*E]; q [Tq,H*E]; k [Tk,H*E]; v [Tk,H*E]; bias [H,2*Tk-1]?:
      * bias[h, key - query + Tk - 1].   n_heads, scale, causal (key <= query) */
     DFX_OP_ATTENTION,
+    /* ATTENTION in 8 bits: the first three make codes, the last one multiplies them. `center` [4,H*E] is what codes of keys and
+     * values are made with: a vector taken off keys, one off values, scales of values by column, scales of keys, the same
+     * number in all columns of a head. Softmax is the same whatever is taken off all keys, so a sample's mean will do. Rows of
+     * y_scale and q_scale have any alignment.
+     *
+     * KV_CENTER looks at tokens 0, s, 2 s, ... only, s of dfx_kv_sample_step. key = what QKNORM_ROPE makes of k, in f32;
+     * y[0] = mean of key; y[1] = mean of v; y[2] = 16 max |v - y[1]| / 448, E4M3 being a float, so that room for values beyond
+     * the sample costs nothing; y[3] = max |key - y[0]| / 64 over all columns of the head: codes go to 127, so keys may be
+     * twice as great, and one that is cut off does more harm than coarse codes (kernels/PERF.md). A scale that would be 0 is 1.
+     * out y [4,H*E] f32; k [T,H*E]; v [T,H*E]; w [E]; cos [T,E/2]? f32; sin [T,E/2]? f32 (both or none).   n_heads, eps */
+    DFX_OP_KV_CENTER,
+    /* z = what QKNORM_ROPE makes of x, in f32. With y_scale (queries): y_scale[t,h] = max_e |z| / 127, 1 where that is 0;
+     * y = z / y_scale. With center (keys): y = (z - center[0]) / center[3], no further than +-127. Both rounded, half to even.
+     * out y [T,H*E] I8; x [T,H*E]; w [E]; cos [T,E/2]? f32; sin [T,E/2]? f32 (both or none); out y_scale [T,H]? f32;
+     * center [4,H*E]? f32 (one of the two).   n_heads, eps */
+    DFX_OP_QK_CODES,
+    /* Columns of values, in the order that dfx_v_codes_place says: y[c, place(t)] = (v[t,c] - center[1,c]) / center[2,c] as
+     * E4M3, no further than +-448. Columns for t in [T, round_up(T,16)) are zeros.
+     * out y [H*E,round_up(T,16)] F8_E4M3; v [T,H*E]; center [4,H*E] f32.   n_heads */
+    DFX_OP_V_CODES,
+    /* Per head, v being codes of V_CODES: softmax(scale q_scale center[3] sum_e q k) v * center[2] + center[1]. A backend may
+     * round the weights to E4M3.
+     * out y [Tq,H*E]; q [Tq,H*E] I8; k [Tk,H*E] I8; v [H*E,round_up(Tk,16)] F8_E4M3; q_scale [Tq,H] f32;
+     * center [4,H*E] f32.   n_heads, scale */
+    DFX_OP_ATTENTION_CODES,
     /* Relative bias of T5: y[h, d + T - 1] = table[bucket(d), h], d = key - query in (-T, T), bidirectional.
      * out y [H,2T-1]; table [n_buckets,H].   n_buckets, max_distance */
     DFX_OP_REL_BIAS,
@@ -90,7 +115,31 @@ typedef enum dfx_op_kind {
     DFX_N_OP_KINDS
 } dfx_op_kind;
 
-enum { DFX_OP_SLOTS = 10, DFX_ADAPTER_GRAIN = 16, DFX_ADAPTER_RANK_MAX = 512 };
+enum {
+    DFX_OP_SLOTS = 10,
+    DFX_ADAPTER_GRAIN = 16,
+    DFX_ADAPTER_RANK_MAX = 512,
+    DFX_KV_KEY_TOP = 64,    /* the sample's greatest code of a key */
+    DFX_KV_VALUE_ROOM = 16, /* the greatest code of a value, over the sample's */
+    DFX_V_CODES_GRAIN = 16, /* V_CODES: columns are a multiple of it, and keep within it */
+};
+
+/* One in 16 of the tokens is enough, but 16 are wanted: greatest of fewer say too little of the others. */
+static inline int64_t dfx_kv_sample_step(int64_t n_tokens) {
+    int64_t step = n_tokens / 16;
+    return step < 1 ? 1 : step > 16 ? 16 : step;
+}
+
+/* Where V_CODES puts token t: within 16, token 8 b + 2 q + c stands at 4 q + 2 b + c. That is the order in which a thread holds
+ * the scores of q k^T, so that these are the left operand of the product with values as they stand. */
+static inline int64_t dfx_v_codes_place(int64_t t) {
+    int64_t b = t % 16 / 8, q = t % 8 / 2, c = t % 2;
+    return t - t % 16 + 4 * q + 2 * b + c;
+}
+
+static inline int64_t dfx_v_codes_cols(int64_t n_tokens) {
+    return (n_tokens + DFX_V_CODES_GRAIN - 1) / DFX_V_CODES_GRAIN * DFX_V_CODES_GRAIN;
+}
 
 /* Slot numbers, by op. Slot 0 is always the output. */
 enum {
@@ -119,6 +168,21 @@ enum {
     DFX_ATTN_K,
     DFX_ATTN_V,
     DFX_ATTN_BIAS,
+    DFX_CENTER_K = 1,
+    DFX_CENTER_V,
+    DFX_CENTER_W,
+    DFX_CENTER_COS,
+    DFX_CENTER_SIN,
+    DFX_QK_CODES_X = 1,
+    DFX_QK_CODES_W,
+    DFX_QK_CODES_COS,
+    DFX_QK_CODES_SIN,
+    DFX_QK_CODES_Y_SCALE,
+    DFX_QK_CODES_CENTER,
+    DFX_V_CODES_V = 1,
+    DFX_V_CODES_CENTER,
+    DFX_ATTN_Q_SCALE = DFX_ATTN_V + 1, /* of ATTENTION_CODES; q, k and v as in ATTENTION */
+    DFX_ATTN_CENTER,
     DFX_BIN_A = 1,
     DFX_BIN_B,
     DFX_BIN_S,
@@ -128,6 +192,15 @@ enum {
     DFX_CONV_B,
     DFX_CONV_R,
     DFX_CONV_NORM,
+};
+
+/* Rows of a `center`. */
+enum {
+    DFX_CENTER_KEY,
+    DFX_CENTER_VALUE,
+    DFX_CENTER_VALUE_SCALE,
+    DFX_CENTER_KEY_SCALE,
+    DFX_CENTER_ROWS
 };
 
 typedef struct dfx_conv_params {
@@ -171,7 +244,7 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink);
 bool dfx_op_wants_f32(dfx_op_kind kind, int slot);
 bool dfx_op_is_codes(const dfx_op_call *call, int slot);
 
-/* The slot for the scales of an output that is codes; 0: the op has no such output. */
+/* The slot for the scales, one a row, of an output that is codes; 0: the op has no such output. */
 int dfx_op_y_scale(dfx_op_kind kind);
 
 /* Multiply-adds count two. For plans, progress and benchmarks. */

@@ -57,6 +57,9 @@ typedef struct dfx_open_options {
     const char *offload;
     /* Number format of a folder or file that is packed: "auto", "bf16", "int8", "int8wo", "fp8". NULL: auto. */
     const char *quant;
+    /* Of the denoiser's attention: 16, or 8: its products are of int8 and fp8 codes, which Hopper GPUs do faster; another picture,
+     * close to it. Another GPU refuses the first picture (DFX_E_DEVICE). 0: 16. */
+    int attention_bits;
     /* Machine profile that plans are made from: a shipped one's name or a file. NULL: the one that was measured on this
      * device, else the shipped one that is nearest. It changes what streams, never the picture. */
     const char *profile;
@@ -198,6 +201,7 @@ struct dfx_image {
     float guidance;         /* as used; 0 when the model has none */
     float reuse;            /* as asked for */
     int n_reused;           /* steps that did without most blocks */
+    int attention_bits;     /* 16 or 8 */
     double strength;        /* 0: there was no init picture */
     uint64_t init_checksum; /* of its values: XXH3 */
     bool has_mask;

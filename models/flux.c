@@ -3,7 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
-static const float EPS = 1e-6f;
+#include "models/flux_attention.h"
+
 static const double THETA = 10000.0;
 enum { SINUSOID_WIDTH = 256 };
 
@@ -122,15 +123,6 @@ static dfx_ref text_rows(const step_ctx *s, dfx_ref r) {
     return dfx_rows(r, 0, s->n_text);
 }
 
-/* RMSNorm per head with the weight `name`, then RoPE; without tables for text, whose positions rotate by nothing. */
-static void qk_norm(step_ctx *s, dfx_ref x, const char *name, dfx_ref cos, dfx_ref sin) {
-    char weight[64];
-    snprintf(weight, sizeof(weight), "%s.weight", name);
-    dfx_ref w = dfx_weight_ref(s->b, weight, 1, s->c->head_size);
-    dfx_emit(s->b, DFX_OP_QKNORM_ROPE, name, (dfx_ref[DFX_OP_SLOTS]){x, w, cos, sin},
-             &(dfx_op_params){.n_heads = (int)s->c->n_heads, .eps = EPS});
-}
-
 /* Names of one stream's weights in a double block. */
 typedef struct stream_names {
     const char *norm1, *q, *k, *v, *norm_q, *norm_k, *out, *norm2, *mlp_in, *mlp_out;
@@ -144,24 +136,24 @@ static const stream_names TEXT = {"norm1_context",   "attn.add_q_proj",   "attn.
                                   "attn.to_add_out", "norm2_context",     "ff_context.net.0.proj",
                                   "ff_context.net.2"};
 
-typedef struct qkv {
-    dfx_ref q, k, v;
-} qkv;
-
 static void linear_into(step_ctx *s, dfx_ref x, const char *name, dfx_ref into) {
     dfx_linear(s->b, &(dfx_linear_spec){.x = x, .name = name, .n = into.cols, .into = into});
 }
 
-/* q, k, v of one stream, into its rows of the joint q, k, v. */
+/* q, k, v of one stream, into its rows of the block's; without tables for text, whose positions rotate by nothing. */
 static void stream_qkv(step_ctx *s, dfx_ref x, const stream_names *n, const modulation_set *m,
-                       qkv out, dfx_ref cos, dfx_ref sin) {
+                       dfx_flux_attention *a, dfx_ref cos, dfx_ref sin) {
     dfx_ref norm = dfx_temp(s->b, x.rows, x.cols);
-    dfx_modulated_norm(s->b, norm, x, m->scale, m->shift, EPS, n->norm1);
-    linear_into(s, norm, n->q, out.q);
-    linear_into(s, norm, n->k, out.k);
-    linear_into(s, norm, n->v, out.v);
-    qk_norm(s, out.q, n->norm_q, cos, sin);
-    qk_norm(s, out.k, n->norm_k, cos, sin);
+    dfx_modulated_norm(s->b, norm, x, m->scale, m->shift, DFX_FLUX_EPS, n->norm1);
+    linear_into(s, norm, n->q, dfx_rows(a->q, x.row0, x.rows));
+    linear_into(s, norm, n->k, dfx_rows(a->k, x.row0, x.rows));
+    linear_into(s, norm, n->v, dfx_rows(a->v, x.row0, x.rows));
+    dfx_flux_attention_rows(a, &(dfx_flux_rows){.row0 = x.row0,
+                                                .n_rows = x.rows,
+                                                .norm_q = n->norm_q,
+                                                .norm_k = n->norm_k,
+                                                .cos = cos,
+                                                .sin = sin});
 }
 
 /* x += gate * out(attn) */
@@ -177,29 +169,13 @@ static void stream_attention_out(step_ctx *s, dfx_ref x, dfx_ref attn, const str
 static void stream_mlp(step_ctx *s, dfx_ref x, const stream_names *n, const modulation_set *m) {
     int64_t D = s->c->width;
     dfx_ref norm = dfx_temp(s->b, x.rows, x.cols);
-    dfx_modulated_norm(s->b, norm, x, m->scale, m->shift, EPS, n->norm2);
+    dfx_modulated_norm(s->b, norm, x, m->scale, m->shift, DFX_FLUX_EPS, n->norm2);
     dfx_ref f = dfx_linear(
         s->b,
         &(dfx_linear_spec){.x = norm, .name = n->mlp_in, .n = 4 * D, .act = DFX_ACT_GELU_TANH});
     dfx_linear(s->b,
                &(dfx_linear_spec){
                    .x = f, .name = n->mlp_out, .n = D, .gate = m->gate, .residual = x, .into = x});
-}
-
-static dfx_ref joint_attention(step_ctx *s, qkv j, dfx_ref into) {
-    return dfx_attention(s->b, &(dfx_attention_spec){.q = j.q,
-                                                     .k = j.k,
-                                                     .v = j.v,
-                                                     .into = into,
-                                                     .n_heads = (int)s->c->n_heads,
-                                                     .scale = 1.0f / sqrtf((float)s->c->head_size),
-                                                     .label = "attn"});
-}
-
-static qkv new_qkv(step_ctx *s) {
-    int64_t L = s->n_text + s->n_image, D = s->c->width;
-    dfx_ref q = dfx_temp(s->b, L, D), k = dfx_temp(s->b, L, D), v = dfx_temp(s->b, L, D);
-    return (qkv){q, k, v};
 }
 
 /* Block i on h [Tt + Ti, D]: text rows, then image rows. Three pages of 8 D^2 weights each: attention of both streams, and
@@ -209,13 +185,10 @@ static void double_block(step_ctx *s, dfx_ref h, int64_t i) {
                    txt2 = next_mod_set(s);
     dfx_ref img = image_rows(s, h), txt = text_rows(s, h), none = {0};
     open_page(s->b, "transformer_blocks.%d", i, "attn");
-    qkv j = new_qkv(s);
-    stream_qkv(s, txt, &TEXT, &txt1, (qkv){text_rows(s, j.q), text_rows(s, j.k), text_rows(s, j.v)},
-               none, none);
-    stream_qkv(s, img, &IMAGE, &img1,
-               (qkv){image_rows(s, j.q), image_rows(s, j.k), image_rows(s, j.v)},
-               image_rows(s, s->cos), image_rows(s, s->sin));
-    dfx_ref attn = joint_attention(s, j, (dfx_ref){0});
+    dfx_flux_attention a = dfx_flux_attention_begin(s->b, s->c, h.rows);
+    stream_qkv(s, txt, &TEXT, &txt1, &a, none, none);
+    stream_qkv(s, img, &IMAGE, &img1, &a, image_rows(s, s->cos), image_rows(s, s->sin));
+    dfx_ref attn = dfx_flux_attention_end(&a, none);
     stream_attention_out(s, img, image_rows(s, attn), &IMAGE, img1.gate);
     stream_attention_out(s, txt, text_rows(s, attn), &TEXT, txt1.gate);
     open_page(s->b, "transformer_blocks.%d", i, "ff");
@@ -230,19 +203,22 @@ static void single_block(step_ctx *s, dfx_ref h, int64_t i) {
     modulation_set m = next_mod_set(s);
     open_page(s->b, "single_transformer_blocks.%d", i, "in");
     dfx_ref norm = dfx_temp(s->b, h.rows, D), joined = dfx_temp(s->b, h.rows, 5 * D);
-    dfx_modulated_norm(s->b, norm, h, m.scale, m.shift, EPS, "norm");
-    qkv j = new_qkv(s);
-    linear_into(s, norm, "attn.to_q", j.q);
-    linear_into(s, norm, "attn.to_k", j.k);
-    linear_into(s, norm, "attn.to_v", j.v);
+    dfx_modulated_norm(s->b, norm, h, m.scale, m.shift, DFX_FLUX_EPS, "norm");
+    dfx_flux_attention a = dfx_flux_attention_begin(s->b, s->c, h.rows);
+    linear_into(s, norm, "attn.to_q", a.q);
+    linear_into(s, norm, "attn.to_k", a.k);
+    linear_into(s, norm, "attn.to_v", a.v);
     dfx_linear(s->b, &(dfx_linear_spec){.x = norm,
                                         .name = "proj_mlp",
                                         .n = 4 * D,
                                         .act = DFX_ACT_GELU_TANH,
                                         .into = dfx_cols(joined, D, 4 * D)});
-    qk_norm(s, j.q, "attn.norm_q", s->cos, s->sin);
-    qk_norm(s, j.k, "attn.norm_k", s->cos, s->sin);
-    joint_attention(s, j, dfx_cols(joined, 0, D));
+    dfx_flux_attention_rows(&a, &(dfx_flux_rows){.n_rows = h.rows,
+                                                 .norm_q = "attn.norm_q",
+                                                 .norm_k = "attn.norm_k",
+                                                 .cos = s->cos,
+                                                 .sin = s->sin});
+    dfx_flux_attention_end(&a, dfx_cols(joined, 0, D));
     open_page(s->b, "single_transformer_blocks.%d", i, "out");
     dfx_linear(
         s->b,
@@ -256,7 +232,7 @@ static void final_layer(step_ctx *s, dfx_ref img, dfx_ref v) {
     dfx_ref norm = dfx_temp(s->b, img.rows, img.cols);
     dfx_builder_page(s->b, "proj_out");
     dfx_builder_scope(s->b, "%s", "");
-    dfx_modulated_norm(s->b, norm, img, scale, shift, EPS, "norm_out");
+    dfx_modulated_norm(s->b, norm, img, scale, shift, DFX_FLUX_EPS, "norm_out");
     linear_into(s, norm, "proj_out", v);
 }
 

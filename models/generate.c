@@ -66,6 +66,7 @@ static dfx_image asked_for(const dfx_model *m, const dfx_request *request, int p
                        .steps = request->steps,
                        .text_length = request->text_length,
                        .reuse = request->reuse,
+                       .attention_bits = m->attention_codes ? 8 : 16,
                        .guidance = m->parts.configs.flux.has_guidance ? request->guidance : 0,
                        .strength = request->init_rgb ? request->strength : 0,
                        .init_checksum = init->checksum,

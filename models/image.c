@@ -62,6 +62,7 @@ static char *loras_text(const dfx_request *r, const dfx_sink *sink) {
 static dfx_status make_parameters(dfx_image *image, const char *prompt, const char *loras,
                                   const char *model, const dfx_sink *sink) {
     char guidance[48] = "", reuse[64] = "", init[96] = "";
+    const char *attention = image->attention_bits == 8 ? "Attention bits: 8, " : "";
     if (image->guidance > 0)
         snprintf(guidance, sizeof(guidance), "Distilled CFG Scale: %g, ", (double)image->guidance);
     if (image->reuse > 0)
@@ -72,14 +73,15 @@ static dfx_status make_parameters(dfx_image *image, const char *prompt, const ch
                  image->strength, image->init_checksum, image->has_mask ? "Mask: yes, " : "");
     const char *fmt =
         "%s\nSteps: %d, Sampler: Euler, CFG scale: 1, %sSeed: %" PRIu64
-        ", Size: %dx%d, Model: %s, %s%sT5 tokens: %d, %sRNG: CPU, Version: dfx-edge %s";
+        ", Size: %dx%d, Model: %s, %s%sT5 tokens: %d, %s%sRNG: CPU, Version: dfx-edge %s";
     int len = snprintf(NULL, 0, fmt, prompt, image->steps, guidance, image->seed, image->width,
-                       image->height, model, init, loras, image->text_length, reuse, dfx_version());
+                       image->height, model, init, loras, image->text_length, reuse, attention,
+                       dfx_version());
     if (len < 0)
         return dfx_fail(sink, DFX_E_INTERNAL, "the picture's parameters cannot be written as text");
     DFX_TRY(dfx_new_array(sink, (size_t)len + 1, "parameters", &image->parameters));
     snprintf(image->parameters, (size_t)len + 1, fmt, prompt, image->steps, guidance, image->seed,
-             image->width, image->height, model, init, loras, image->text_length, reuse,
+             image->width, image->height, model, init, loras, image->text_length, reuse, attention,
              dfx_version());
     return DFX_OK;
 }
@@ -133,6 +135,8 @@ static dfx_status make_json(dfx_image *image, const dfx_request *request, const 
     if (good && image->reuse > 0)
         good = json_object_set_new(root, "reuse", json_real((double)image->reuse)) == 0 &&
                json_object_set_new(root, "reused_steps", json_integer(image->n_reused)) == 0;
+    if (good && image->attention_bits == 8)
+        good = json_object_set_new(root, "attention_bits", json_integer(8)) == 0;
     good = good && add_init(image, root);
     char *text = good ? json_dumps(root, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL;
     json_decref(loras);

@@ -21,6 +21,7 @@ void dfx_model_env(const dfx_model *m, dfx_build_env env[DFX_N_COMPONENTS]) {
     env[DFX_T5].adapter_rank = m->loras.has_t5 ? m->loras.rank : 0;
     for (int i = 0; i < DFX_N_COMPONENTS; i++)
         env[i].adapter_scales = m->loras.has_dora;
+    env[DFX_TRANSFORMER].attention_codes = m->attention_codes;
 }
 
 /* What the machine has, less a tenth for others. */
@@ -123,6 +124,13 @@ static dfx_status parse_offload(dfx_model *m, const char *text) {
     return text ? dfx_fail(&m->sink, DFX_E_USAGE,
                            "offload: wanted auto, ram, nvme or none, found \"%s\"", text)
                 : DFX_OK;
+}
+
+static dfx_status parse_attention_bits(dfx_model *m, int bits) {
+    m->attention_codes = bits == 8;
+    return bits == 0 || bits == 8 || bits == 16
+               ? DFX_OK
+               : dfx_fail(&m->sink, DFX_E_USAGE, "attention bits: wanted 16 or 8, found %d", bits);
 }
 
 /* "auto" is what suits the device: on the CPU the weights as they are. */
@@ -241,6 +249,7 @@ static dfx_status open_model(dfx_model *m, const dfx_open_options *o) {
     if (!(m->name = dfx_strdup(name, "model")))
         return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
     DFX_TRY(parse_offload(m, o->offload));
+    DFX_TRY(parse_attention_bits(m, o->attention_bits));
     DFX_TRY(dfx_model_trace_open(m, o->trace_path));
     m->ram_budget_bytes = o->ram_budget_bytes ? o->ram_budget_bytes : machine_bytes();
     DFX_TRY(dfx_early_open(m, &paths));

@@ -22,6 +22,7 @@ struct dfx_model {
     uint64_t ram_budget_bytes;
     dfx_offload offload;
     dfx_verify verify;
+    bool attention_codes; /* of the denoiser, in 8 bits */
     dfx_parts parts;
     dfx_loras loras;
     dfx_program clip_table, t5_table; /* embeddings: pages that stay in the file */

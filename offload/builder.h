@@ -24,7 +24,8 @@ typedef struct dfx_build_env {
     bool weight_only; /* int8 weights with scales are multiplied without quantizing x */
     int64_t
         adapter_rank; /* every linear layer has a place for an adapter of this rank; a multiple of DFX_ADAPTER_GRAIN, 0: none */
-    bool adapter_scales; /* with adapter_rank: adapters may rescale rows of quantized weights */
+    bool attention_codes; /* attention of the denoiser in 8 bits */
+    bool adapter_scales;  /* with adapter_rank: adapters may rescale rows of quantized weights */
     dfx_dtype act_dtype;
     const dfx_sink *sink;
 } dfx_build_env;
@@ -126,6 +127,13 @@ typedef struct dfx_attention_spec {
     const char *label;
 } dfx_attention_spec;
 dfx_ref dfx_attention(dfx_builder *b, const dfx_attention_spec *spec);
+
+/* What ATTENTION_CODES reads, as new temps of its types, for the ops that make it. */
+typedef struct dfx_attention_codes {
+    dfx_ref q, q_scale, k, v, center;
+} dfx_attention_codes;
+dfx_attention_codes dfx_attention_codes_bufs(dfx_builder *b, int64_t n_tokens, int64_t width,
+                                             int n_heads);
 
 /* a + b2 (b2 may have one row), in place of a. */
 void dfx_add_to(dfx_builder *b, dfx_ref a, dfx_ref b2, const char *label);

@@ -133,6 +133,17 @@ dfx_ref dfx_attention(dfx_builder *b, const dfx_attention_spec *s) {
     return y;
 }
 
+dfx_attention_codes dfx_attention_codes_bufs(dfx_builder *b, int64_t n_tokens, int64_t width,
+                                             int n_heads) {
+    dfx_attention_codes c;
+    c.q = dfx_temp_of(b, n_tokens, width, DFX_DTYPE_I8);
+    c.q_scale = dfx_temp_of(b, n_tokens, n_heads, DFX_DTYPE_F32);
+    c.k = dfx_temp_of(b, n_tokens, width, DFX_DTYPE_I8);
+    c.v = dfx_temp_of(b, width, dfx_v_codes_cols(n_tokens), DFX_DTYPE_F8_E4M3);
+    c.center = dfx_temp_of(b, DFX_CENTER_ROWS, width, DFX_DTYPE_F32);
+    return c;
+}
+
 void dfx_add_to(dfx_builder *b, dfx_ref a, dfx_ref b2, const char *label) {
     dfx_emit(b, DFX_OP_ADD, label, (dfx_ref[DFX_OP_SLOTS]){a, a, b2}, NULL);
 }

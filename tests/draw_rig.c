@@ -53,6 +53,7 @@ static dfx_open_options options_of(const draw_rig *r, const char *path, uint64_t
                               .n_loras = r->n_loras,
                               .lora_max_rank = r->lora_max_rank,
                               .lora_max = r->lora_max,
+                              .attention_bits = r->attention_bits,
                               .trace_path = r->trace,
                               .sink = r->log->sink};
 }

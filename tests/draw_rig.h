@@ -37,7 +37,8 @@ typedef struct draw_rig {
     uint64_t ram_budget_bytes;   /* 0: none */
     const char *const *loras;    /* borrowed; what room is made for, like the next ones */
     int n_loras, lora_max_rank, lora_max;
-    const char *trace; /* of the next draw_open; borrowed; NULL: none */
+    int attention_bits; /* of the next draw_open; 0: the default */
+    const char *trace;  /* of the next draw_open; borrowed; NULL: none */
 } draw_rig;
 
 /* Fixture of a group: *state is a tmpdir *, whose path is in $XDG_CACHE_HOME, at the beginning of each test too. */

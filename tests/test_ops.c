@@ -21,6 +21,10 @@ static dfx_mat f8(int64_t rows, int64_t cols) {
     return mat(DFX_DTYPE_F8_E4M3, rows, cols);
 }
 
+static dfx_mat i8(int64_t rows, int64_t cols) {
+    return mat(DFX_DTYPE_I8, rows, cols);
+}
+
 /* With every operand there that may be, but for those that exclude each other. */
 static dfx_op_call right_call(dfx_op_kind kind) {
     dfx_op_call c = {.kind = kind};
@@ -47,6 +51,24 @@ static dfx_op_call right_call(dfx_op_kind kind) {
     case DFX_OP_ATTENTION:
         c = (dfx_op_call){kind,
                           {f32(5, 12), f32(5, 12), f32(8, 12), f32(8, 12), f32(3, 15)},
+                          {.n_heads = 3, .scale = 0.5f}};
+        break;
+    case DFX_OP_KV_CENTER:
+        c = (dfx_op_call){kind,
+                          {f32(4, 12), bf16(5, 12), bf16(5, 12), f8(1, 4), f32(5, 2), f32(5, 2)},
+                          {.n_heads = 3}};
+        break;
+    case DFX_OP_QK_CODES: /* of queries */
+        c = (dfx_op_call){kind,
+                          {i8(5, 12), bf16(5, 12), bf16(1, 4), f32(5, 2), f32(5, 2), f32(5, 3)},
+                          {.n_heads = 3}};
+        break;
+    case DFX_OP_V_CODES:
+        c = (dfx_op_call){kind, {f8(12, 32), bf16(17, 12), f32(4, 12)}, {.n_heads = 3}};
+        break;
+    case DFX_OP_ATTENTION_CODES:
+        c = (dfx_op_call){kind,
+                          {bf16(5, 12), i8(5, 12), i8(17, 12), f8(12, 32), f32(5, 3), f32(4, 12)},
                           {.n_heads = 3, .scale = 0.5f}};
         break;
     case DFX_OP_REL_BIAS:
@@ -96,6 +118,31 @@ static dfx_op_call right_call(dfx_op_kind kind) {
     return c;
 }
 
+/* Without an operand that may be left out, and what may not be there, or not be missing, beside that. */
+static dfx_op_call call_without(const dfx_op_call *call, int slot) {
+    dfx_op_call without = *call;
+    without.m[slot] = (dfx_mat){0};
+    switch (call->kind) {
+    case DFX_OP_LAYERNORM:
+        if (slot >= DFX_NORM_SCALE)
+            without.m[slot ^ 1] = (dfx_mat){0};
+        break;
+    case DFX_OP_QKNORM_ROPE: /* tables are 2 and 3, or 4 and 5 */
+    case DFX_OP_KV_CENTER:
+        without.m[slot ^ 1] = (dfx_mat){0};
+        break;
+    case DFX_OP_QK_CODES:
+        if (slot == DFX_QK_CODES_Y_SCALE)
+            without.m[DFX_QK_CODES_CENTER] = f32(4, 12);
+        else if (slot != DFX_QK_CODES_CENTER)
+            without.m[DFX_QK_CODES_COS] = without.m[DFX_QK_CODES_SIN] = (dfx_mat){0};
+        break;
+    default:
+        break;
+    }
+    return without;
+}
+
 static void op_check_right_calls_are_ok(void **state) {
     tmpdir *dir = *state;
     for (int kind = 0; kind < DFX_N_OP_KINDS; kind++) {
@@ -105,12 +152,7 @@ static void op_check_right_calls_are_ok(void **state) {
         for (int slot = 0; slot < info->n_slots; slot++) {
             if (!(info->optional >> slot & 1))
                 continue;
-            dfx_op_call without = call;
-            without.m[slot] = (dfx_mat){0};
-            bool pair =
-                (kind == DFX_OP_LAYERNORM && slot >= DFX_NORM_SCALE) || kind == DFX_OP_QKNORM_ROPE;
-            if (pair)
-                without.m[slot ^ 1] = (dfx_mat){0};
+            dfx_op_call without = call_without(&call, slot);
             assert_int_equal(dfx_op_check(&without, &dir->log.sink), DFX_OK);
         }
     }
@@ -181,6 +223,38 @@ static const breakage breakages[] = {
     {DFX_OP_ATTENTION, M(4, rows), I64, 2, "bias wanted [3, 15]"},
     {DFX_OP_ATTENTION, M(4, cols), I64, 16, "bias wanted [3, 15]"},
     {DFX_OP_ATTENTION, P(scale), FLOAT, NAN, "a finite scale"},
+    {DFX_OP_KV_CENTER, M(0, rows), I64, 5, "y wanted [4, 12]"},
+    {DFX_OP_KV_CENTER, M(0, dtype), INT, DFX_DTYPE_BF16, "y wanted F32"},
+    {DFX_OP_KV_CENTER, M(2, rows), I64, 6, "v wanted [5, 12]"},
+    {DFX_OP_KV_CENTER, M(3, cols), I64, 6, "w wanted [1, 4]"},
+    {DFX_OP_KV_CENTER, M(4, rows), I64, 6, "cos wanted [5, 2]"},
+    {DFX_OP_KV_CENTER, M(5, dtype), INT, DFX_DTYPE_BF16, "sin wanted F32"},
+    {DFX_OP_KV_CENTER, P(n_heads), INT, 5, "a width that n_heads divides"},
+    {DFX_OP_KV_CENTER, P(eps), FLOAT, -1, "eps >= 0"},
+    {DFX_OP_QK_CODES, M(0, dtype), INT, DFX_DTYPE_F8_E4M3, "y wanted I8, found F8_E4M3"},
+    {DFX_OP_QK_CODES, M(1, rows), I64, 4, "x wanted [5, 12]"},
+    {DFX_OP_QK_CODES, M(2, rows), I64, 3, "w wanted [1, 4]"},
+    {DFX_OP_QK_CODES, M(3, cols), I64, 4, "cos wanted [5, 2]"},
+    {DFX_OP_QK_CODES, M(4, rows), I64, 4, "sin wanted [5, 2]"},
+    {DFX_OP_QK_CODES, M(5, cols), I64, 4, "y_scale wanted [5, 3]"},
+    {DFX_OP_QK_CODES, M(5, dtype), INT, DFX_DTYPE_BF16, "y_scale wanted F32"},
+    {DFX_OP_QK_CODES, P(eps), FLOAT, NAN, "eps >= 0"},
+    {DFX_OP_V_CODES, M(0, cols), I64, 17, "y wanted [12, 32], found [12, 17]"},
+    {DFX_OP_V_CODES, M(0, dtype), INT, DFX_DTYPE_I8, "y wanted F8_E4M3, found I8"},
+    {DFX_OP_V_CODES, M(2, rows), I64, 3, "center wanted [4, 12]"},
+    {DFX_OP_V_CODES, M(2, dtype), INT, DFX_DTYPE_BF16, "center wanted F32"},
+    {DFX_OP_V_CODES, P(n_heads), INT, 0, "n_heads >= 1"},
+    {DFX_OP_ATTENTION_CODES, M(0, dtype), INT, DFX_DTYPE_I8, "y wanted F32 or BF16"},
+    {DFX_OP_ATTENTION_CODES, M(1, dtype), INT, DFX_DTYPE_BF16, "q wanted I8, found BF16"},
+    {DFX_OP_ATTENTION_CODES, M(1, rows), I64, 6, "q wanted [5, 12]"},
+    {DFX_OP_ATTENTION_CODES, M(2, dtype), INT, DFX_DTYPE_U8, "k wanted I8, found U8"},
+    {DFX_OP_ATTENTION_CODES, M(2, cols), I64, 11, "k wanted [17, 12]"},
+    {DFX_OP_ATTENTION_CODES, M(3, dtype), INT, DFX_DTYPE_I8, "v wanted F8_E4M3, found I8"},
+    {DFX_OP_ATTENTION_CODES, M(3, cols), I64, 17, "v wanted [12, 32]"},
+    {DFX_OP_ATTENTION_CODES, M(4, cols), I64, 5, "q_scale wanted [5, 3]"},
+    {DFX_OP_ATTENTION_CODES, M(5, rows), I64, 1, "center wanted [4, 12]"},
+    {DFX_OP_ATTENTION_CODES, P(n_heads), INT, 7, "a width that n_heads divides"},
+    {DFX_OP_ATTENTION_CODES, P(scale), FLOAT, INFINITY, "a finite scale"},
     {DFX_OP_REL_BIAS, P(n_buckets), INT, 2, "an even n_buckets"},
     {DFX_OP_REL_BIAS, P(n_buckets), INT, 31, "an even n_buckets"},
     {DFX_OP_REL_BIAS, P(max_distance), INT, 8, "max_distance beyond n_buckets / 4"},
@@ -396,6 +470,46 @@ static void op_check_codes_have_scales_beside_them(void **state) {
     }
 }
 
+static void op_check_qk_codes_have_one_kind_of_scale(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = right_call(DFX_OP_QK_CODES);
+    call.m[DFX_QK_CODES_CENTER] = f32(4, 12);
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "either y_scale or center");
+    call.m[DFX_QK_CODES_Y_SCALE] = (dfx_mat){0};
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_OK);
+    call.m[DFX_QK_CODES_CENTER] = (dfx_mat){0};
+    recorder_clear(&dir->log);
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "either y_scale or center");
+}
+
+static void op_check_head_beyond_int32_sums_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = right_call(DFX_OP_ATTENTION_CODES);
+    call.p.n_heads = 1;
+    call.m[0].cols = 132105; /* as of int8 products */
+    call.m[0].ld = 132112;
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_E_INTERNAL);
+    said_error(&dir->log, "heads of at most 132104 columns, found 132105");
+}
+
+static void op_is_codes_names_operands_of_attention_in_8_bits(void **state) {
+    static const struct {
+        dfx_op_kind kind;
+        unsigned slots; /* bit i: slot i is codes */
+    } cases[] = {{DFX_OP_KV_CENTER, 0},
+                 {DFX_OP_QK_CODES, 1},
+                 {DFX_OP_V_CODES, 1},
+                 {DFX_OP_ATTENTION_CODES, 1 << 1 | 1 << 2 | 1 << 3},
+                 {DFX_OP_ATTENTION, 0}};
+    for (size_t i = 0; i < DFX_COUNT(cases); i++) {
+        dfx_op_call call = right_call(cases[i].kind);
+        for (int slot = 0; slot < DFX_OP_SLOTS; slot++)
+            assert_int_equal(dfx_op_is_codes(&call, slot), cases[i].slots >> slot & 1);
+    }
+}
+
 static void op_check_act_of_a_convolution_without_norm_is_told(void **state) {
     tmpdir *dir = *state;
     dfx_op_call call = right_call(DFX_OP_CONV2D);
@@ -438,21 +552,6 @@ static void op_check_unknown_kind_is_told(void **state) {
     said_error(&dir->log, "found 77");
 }
 
-static void op_flops_count_multiply_adds_twice(void **state) {
-    dfx_op_call linear = right_call(DFX_OP_LINEAR);
-    assert_true(dfx_op_flops(&linear) == 2 * 5 * 6 * 7);
-    dfx_op_call conv = right_call(DFX_OP_CONV2D);
-    assert_true(dfx_op_flops(&conv) == 2 * 20 * 6 * 63);
-    dfx_op_call attention = right_call(DFX_OP_ATTENTION);
-    assert_true(dfx_op_flops(&attention) == 2 * 2 * 5 * 8 * 12);
-    attention.p.causal = true; /* 1 + 2 + 3 + 4 + 5 pairs */
-    assert_true(dfx_op_flops(&attention) == 2 * 2 * 15 * 12);
-    attention.m[0].rows = 10; /* 1 + ... + 8, 8, 8 */
-    assert_true(dfx_op_flops(&attention) == 2 * 2 * 52 * 12);
-    dfx_op_call add = right_call(DFX_OP_ADD);
-    assert_true(dfx_op_flops(&add) == 5 * 6);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(op_check_right_calls_are_ok, tmpdir_setup, tmpdir_teardown),
@@ -474,6 +573,11 @@ int main(void) {
                                         tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_codes_have_scales_beside_them, tmpdir_setup,
                                         tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_qk_codes_have_one_kind_of_scale, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test_setup_teardown(op_check_head_beyond_int32_sums_is_told, tmpdir_setup,
+                                        tmpdir_teardown),
+        cmocka_unit_test(op_is_codes_names_operands_of_attention_in_8_bits),
         cmocka_unit_test_setup_teardown(op_check_act_of_a_convolution_without_norm_is_told,
                                         tmpdir_setup, tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_operand_beyond_slots_is_told, tmpdir_setup,
@@ -484,7 +588,6 @@ int main(void) {
                                         tmpdir_setup, tmpdir_teardown),
         cmocka_unit_test_setup_teardown(op_check_unknown_kind_is_told, tmpdir_setup,
                                         tmpdir_teardown),
-        cmocka_unit_test(op_flops_count_multiply_adds_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,8 +24,8 @@ typedef struct flux_plan {
     dfx_status status;
 } flux_plan;
 
-static void plan_shape(flux_plan *f, const char *profile, dfx_qformat quant, uint64_t budget_bytes,
-                       dfx_shape shape) {
+static void plan_env(flux_plan *f, const char *profile, dfx_qformat quant, uint64_t budget_bytes,
+                     dfx_shape shape, bool attention_codes) {
     dfx_q_policy policy = {.target = quant, .kept = DFX_Q_STORED};
     dfx_build_env env[DFX_N_COMPONENTS];
     recorder_init(&f->log);
@@ -34,6 +34,7 @@ static void plan_shape(flux_plan *f, const char *profile, dfx_qformat quant, uin
     for (int i = 0; i < DFX_N_COMPONENTS; i++)
         env[i] =
             (dfx_build_env){.like = &policy, .act_dtype = DFX_DTYPE_BF16, .sink = &f->log.sink};
+    env[DFX_TRANSFORMER].attention_codes = attention_codes;
     f->status = dfx_picture_plan_make(&(dfx_picture_question){.configs = &f->configs,
                                                               .env = env,
                                                               .shape = shape,
@@ -41,6 +42,11 @@ static void plan_shape(flux_plan *f, const char *profile, dfx_qformat quant, uin
                                                               .budget_bytes = budget_bytes,
                                                               .ram_budget_bytes = 64ull << 30},
                                       &f->log.sink, &f->picture);
+}
+
+static void plan_shape(flux_plan *f, const char *profile, dfx_qformat quant, uint64_t budget_bytes,
+                       dfx_shape shape) {
+    plan_env(f, profile, quant, budget_bytes, shape, false);
 }
 
 static dfx_shape usual_shape(bool has_init) {
@@ -132,6 +138,31 @@ static void flux_step_takes_the_time_of_its_arithmetic(void **state) {
     plan_free(&f);
 }
 
+/* 57 calls of 4 x 4608^2 x 3072 operations take 1.4 times fewer seconds where there are both 8-bit products, as many where
+ * there are not; making codes takes what RoPE took, and 57 x 2 launches, and half a millisecond to read k, v and codes again. */
+static void flux_attention_in_8_bits_saves_its_part_of_a_step(void **state) {
+    static const char *const profiles[] = {"h200", "rtx3060"};
+    for (int i = 0; i < 2; i++) {
+        flux_plan wide, codes;
+        plan_flux(&wide, profiles[i], DFX_Q_INT8, 24ull << 30);
+        plan_env(&codes, profiles[i], DFX_Q_INT8, 24ull << 30, usual_shape(false), true);
+        assert_int_equal(codes.status, DFX_OK);
+        double attention = 57 * 4.0 * 4608 * 4608 * 3072 / wide.profile.attention_flops;
+        double saved = wide.picture.plan.step_seconds - codes.picture.plan.step_seconds;
+        double bytes = 57 * 4608.0 * 3072 * 6 / wide.profile.memory_bytes_per_s;
+        double most = i == 0 ? attention * (1 - 1 / 1.4) : 0;
+        print_message("%s: %.2f ms saved of %.2f\n", profiles[i], saved * 1e3, attention * 1e3);
+        assert_true(saved <= most + bytes);
+        assert_true(saved >= most - bytes - 57 * 3 * wide.profile.launch_s);
+        /* Codes lie where others are not yet, or no more; scales and the center may lie beside them. */
+        uint64_t was = wide.picture.trace.stages[STAGE_DENOISE].activation_bytes,
+                 is = codes.picture.trace.stages[STAGE_DENOISE].activation_bytes;
+        assert_in_range(is, was, was + 4608 * 24 * 4 + 4 * 3072 * 4);
+        plan_free(&wide);
+        plan_free(&codes);
+    }
+}
+
 static void flux_int8_denoiser_stays_within_12_gib(void **state) {
     for (size_t i = 0; i < DFX_COUNT(PROFILES); i++) {
         flux_plan f;
@@ -145,7 +176,8 @@ static void flux_int8_denoiser_stays_within_12_gib(void **state) {
     }
 }
 
-/* The longest of computing, link and disk bounds a step. It is reached within 3 %. */
+/* The longest of computing, link and disk bounds a step, where a second of copying costs computing a / (1 + a). It is reached
+ * within 3 %. */
 static void flux_step_is_at_the_bound_from_4_gib_up(void **state) {
     for (size_t i = 0; i < DFX_COUNT(PROFILES); i++)
         for (uint64_t quarters = 16; quarters <= 48; quarters += quarters < 24 ? 1 : 4) {
@@ -155,8 +187,10 @@ static void flux_step_is_at_the_bound_from_4_gib_up(void **state) {
             const dfx_plan *plan = &f.picture.plan;
             double rate =
                 f.profile.unified ? f.profile.disk_bytes_per_s : f.profile.link_bytes_per_s;
-            double bound = fmax(compute_seconds(&f, STAGE_DENOISE),
-                                (double)plan->streamed_bytes_per_step / rate);
+            double copies = (double)plan->streamed_bytes_per_step / rate,
+                   share = f.profile.unified ? 0 : f.profile.link_slows_compute;
+            double bound =
+                fmax(compute_seconds(&f, STAGE_DENOISE) + share / (1 + share) * copies, copies);
             assert_true(plan->peak_bytes <= quarters << 28);
             assert_true(plan->step_seconds >= bound * 0.999999);
             assert_true(plan->step_seconds <= bound * 1.03);
@@ -267,6 +301,21 @@ static void flux_plans_are_those_in_the_tree(void **state) {
     check_dump("rtx4090", 8, true);
 }
 
+/* Products of Hopper want 32 MiB, those of a GeForce 12; beside them 64 for other ops. Of what is not known the most. */
+static void flux_workspace_is_that_of_the_card(void **state) {
+    static const struct {
+        const char *profile;
+        uint64_t mib;
+    } cards[] = {{"h200", 96}, {"rtx4090", 76}, {"rtx3060", 76}, {"orin", 76}, {"cpu", 96}};
+    for (size_t i = 0; i < DFX_COUNT(cards); i++) {
+        flux_plan f;
+        plan_flux(&f, cards[i].profile, DFX_Q_INT8, 24ull << 30);
+        const dfx_plan_problem *p = &f.picture.problem;
+        assert_int_equal(p->workspace_bytes - p->driver_bytes, cards[i].mib << 20);
+        plan_free(&f);
+    }
+}
+
 static void flux_budget_below_the_decoder_names_the_least(void **state) {
     flux_plan f;
     plan_flux(&f, "rtx4090", DFX_Q_INT8, 1ull << 30);
@@ -277,7 +326,7 @@ static void flux_budget_below_the_decoder_names_the_least(void **state) {
 
 /* As offload/MEMORY.md works it; and at the least budget the plan plays. */
 static void flux_reuse_takes_what_is_worked_by_hand(void **state) {
-    enum { LEAST = 1898540288, STATE = 195028992, ACTIVATIONS = 240666624 };
+    enum { LEAST = 1877568768, STATE = 195028992, ACTIVATIONS = 240666624 };
     static const uint64_t budgets[] = {8ull << 30, LEAST};
     flux_plan f;
     for (size_t i = 0; i < DFX_COUNT(budgets); i++) {
@@ -297,7 +346,7 @@ static void flux_reuse_takes_what_is_worked_by_hand(void **state) {
         assert_int_equal(plan->least_budget_bytes, LEAST);
         assert_true(plan->peak_bytes <= budgets[i]);
         if (i == 0)
-            assert_int_equal(plan->n_resident, 110);
+            assert_int_equal(plan->n_resident, 111);
         plan_replay replay;
         plan_replay_watch(plan, &f.picture.problem, true, &replay);
         plan_replay_free(&replay);
@@ -323,11 +372,13 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flux_pages_have_the_sizes_worked_by_hand),
         cmocka_unit_test(flux_step_takes_the_time_of_its_arithmetic),
+        cmocka_unit_test(flux_attention_in_8_bits_saves_its_part_of_a_step),
         cmocka_unit_test(flux_int8_denoiser_stays_within_12_gib),
         cmocka_unit_test(flux_step_is_at_the_bound_from_4_gib_up),
         cmocka_unit_test(flux_plans_play_as_planned),
         cmocka_unit_test(flux_with_an_init_picture_has_one_stage_more),
         cmocka_unit_test(flux_plans_are_those_in_the_tree),
+        cmocka_unit_test(flux_workspace_is_that_of_the_card),
         cmocka_unit_test(flux_budget_below_the_decoder_names_the_least),
         cmocka_unit_test(flux_reuse_takes_what_is_worked_by_hand),
         cmocka_unit_test(flux_other_formats_weigh_what_they_should),

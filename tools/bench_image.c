@@ -159,7 +159,8 @@ dfx_status dfx_bench_image_run(const dfx_bench_image_question *question, dfx_con
                                dfx_bench_image *out) {
     job j = {.question = question, .console = console, .out = out};
     int n_fit = 0;
-    *out = (dfx_bench_image){.reuse = question->reuse};
+    *out = (dfx_bench_image){.reuse = question->reuse,
+                             .attention_bits = question->open.attention_bits};
     snprintf(j.other_prompt, sizeof(j.other_prompt), "%s ", question->prompt);
     for (int i = 0; i < question->n_budgets; i++) {
         dfx_bench_image_row *row = &out->rows[out->n_rows++];

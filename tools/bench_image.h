@@ -40,6 +40,7 @@ typedef struct dfx_bench_image {
     char model[128], quant[16], profile[64];
     int width, height, steps, text_length;
     double reuse;
+    int attention_bits;
     dfx_bench_image_row rows[DFX_BENCH_BUDGETS_MAX];
     int n_rows;
 } dfx_bench_image;

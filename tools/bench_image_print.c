@@ -48,8 +48,9 @@ static void print_reuse(const dfx_bench_image *b) {
 
 void dfx_bench_image_table(const dfx_bench_image *b) {
     dfx_bench_print_device(&b->facts);
-    printf("%s, %s, %dx%d, %d step%s, %d text tokens; profile %s\n\n", b->model, b->quant, b->width,
-           b->height, b->steps, b->steps == 1 ? "" : "s", b->text_length, b->profile);
+    printf("%s, %s, %dx%d, %d step%s, %d text tokens%s; profile %s\n\n", b->model, b->quant,
+           b->width, b->height, b->steps, b->steps == 1 ? "" : "s", b->text_length,
+           b->attention_bits == 8 ? ", attention in 8 bits" : "", b->profile);
     puts("                           seconds of a picture              of a step\n"
          "    budget       peak      cold    median     least      most  measured   planned  ratio "
          "    wait       read     copied");
@@ -100,10 +101,11 @@ json_t *dfx_bench_image_json(const dfx_bench_image *b) {
             return NULL;
         }
     }
-    return json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:o}", "device",
+    return json_pack("{s:o, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o}", "device",
                      dfx_bench_device_json(&b->facts), "model", b->model, "quant", b->quant,
                      "profile", b->profile, "width", b->width, "height", b->height, "steps",
-                     b->steps, "text_length", b->text_length, "rows", rows);
+                     b->steps, "text_length", b->text_length, "attention_bits", b->attention_bits,
+                     "rows", rows);
 }
 
 /* ---- CSV */

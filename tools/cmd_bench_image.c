@@ -48,9 +48,10 @@ static dfx_status read_budgets(dfx_args *args, dfx_console *console, dfx_bench_i
 
 static dfx_status read_settings(dfx_args *args, dfx_console *console, image_settings *s) {
     static const char *const offloads[] = {"auto", "ram", "nvme", "none", NULL};
+    static const char *const attentions[] = {"16", "8", NULL};
     dfx_bench_image_question *q = &s->question;
     dfx_bench_device_choice choice;
-    int offload = 0;
+    int offload = 0, attention = 0;
     if (args->n_words != 0)
         return dfx_console_fail(console, DFX_E_USAGE,
                                 "bench image: wanted options only, found \"%s\"; a prompt is "
@@ -64,6 +65,7 @@ static dfx_status read_settings(dfx_args *args, dfx_console *console, image_sett
         !dfx_args_int(args, DFX_BENCH_STEPS, 1, DFX_STEPS_MAX, &q->steps) ||
         !dfx_args_int(args, DFX_BENCH_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &q->text_length) ||
         !dfx_args_real(args, DFX_BENCH_REUSE, 0, REUSE_MAX, &q->reuse) ||
+        !dfx_args_choice(args, DFX_BENCH_ATTENTION_BITS, attentions, &attention) ||
         !dfx_args_bytes(args, DFX_BENCH_RAM_BUDGET, &q->open.ram_budget_bytes) ||
         !dfx_args_choice(args, DFX_BENCH_OFFLOAD, offloads, &offload))
         return dfx_bench_misused(args, console);
@@ -76,6 +78,7 @@ static dfx_status read_settings(dfx_args *args, dfx_console *console, image_sett
     q->open.device = choice.device;
     q->open.n_threads = choice.n_threads;
     q->open.offload = offloads[offload];
+    q->open.attention_bits = attention == 1 ? 8 : 16;
     q->open.cancelled = dfx_bench_cancelled;
     s->output = args->value[DFX_BENCH_OUTPUT];
     s->compare = args->value[DFX_BENCH_COMPARE];

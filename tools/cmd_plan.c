@@ -37,6 +37,7 @@ enum {
     OPT_REUSE,
     OPT_LORA_MAX_RANK,
     OPT_LORA_MAX,
+    OPT_ATTENTION_BITS,
     OPT_GPU,
     OPT_DEVICE,
     OPT_THREADS,
@@ -67,6 +68,7 @@ static const dfx_args_option options[N_OPTIONS] = {
     [OPT_REUSE] = {"reuse", 0, NULL},
     [OPT_LORA_MAX_RANK] = {"lora-max-rank", 0, "a number"},
     [OPT_LORA_MAX] = {"lora-max", 0, "a number"},
+    [OPT_ATTENTION_BITS] = {"attention-bits", 0, "16 or 8"},
     [OPT_GPU] = {"gpu", 0, "a machine profile"},
     [OPT_DEVICE] = {"device", 0, "cpu or cuda"},
     [OPT_THREADS] = {"threads", 0, "a number"},
@@ -83,7 +85,7 @@ typedef struct plan_settings {
     const char *like, *profile; /* profile NULL: of this machine's device */
     int width, height, steps, text_length, n_threads, n_pictures, lora_rank, n_loras;
     int quant; /* index into QUANTS; -1: not given */
-    bool json, init, reuses;
+    bool json, init, reuses, attention_codes;
     dfx_dtype act_dtype;
     dfx_offload offload;
     uint64_t vram_budget_bytes, ram_budget_bytes;
@@ -103,7 +105,8 @@ static bool read_values(dfx_args *args, plan_settings *to) {
                                            [DFX_OFFLOAD_NONE] = "none",
                                            NULL};
     static const char *const devices[] = {"cuda", "cpu", NULL};
-    int offload = DFX_OFFLOAD_AUTO, device = 0, like = 0;
+    static const char *const attentions[] = {"16", "8", NULL};
+    int offload = DFX_OFFLOAD_AUTO, device = 0, like = 0, attention = 0;
     to->quant = -1;
     to->n_pictures = 1;
     bool good =
@@ -117,6 +120,7 @@ static bool read_values(dfx_args *args, plan_settings *to) {
         dfx_args_choice(args, OPT_QUANT, QUANTS, &to->quant) &&
         dfx_args_choice(args, OPT_OFFLOAD, offloads, &offload) &&
         dfx_args_choice(args, OPT_DEVICE, devices, &device) &&
+        dfx_args_choice(args, OPT_ATTENTION_BITS, attentions, &attention) &&
         dfx_args_int(args, OPT_THREADS, 1, THREADS_MAX, &to->n_threads) &&
         dfx_args_bytes(args, OPT_VRAM_BUDGET, &to->vram_budget_bytes) &&
         dfx_args_bytes(args, OPT_RAM_BUDGET, &to->ram_budget_bytes);
@@ -125,6 +129,7 @@ static bool read_values(dfx_args *args, plan_settings *to) {
     to->profile = dfx_args_given(args, OPT_GPU)      ? args->value[OPT_GPU]
                   : dfx_args_given(args, OPT_DEVICE) ? NULL
                                                      : "rtx4090";
+    to->attention_codes = attention == 1;
     to->json = dfx_args_given(args, OPT_JSON);
     to->init = dfx_args_given(args, OPT_INIT);
     to->reuses = dfx_args_given(args, OPT_REUSE);
@@ -268,7 +273,9 @@ static dfx_status print_json(const dfx_picture_question *q, const plan_subject *
         plan->image_seconds / p->problem.n_together, "cold_image_seconds",
         plan->cold_image_seconds / p->problem.n_together, "limit", LIMITS[plan->limit], "stages",
         json_stages(p));
-    bool good = json && json_dumpf(json, stdout, JSON_COMPACT) == 0;
+    int bits = q->env[DFX_TRANSFORMER].attention_codes ? 8 : 16;
+    bool good = json && json_object_set_new(json, "attention_bits", json_integer(bits)) == 0 &&
+                json_dumpf(json, stdout, JSON_COMPACT) == 0;
     json_decref(json);
     if (!good)
         return dfx_console_fail(console, DFX_E_NOFIT, "plan: no memory for its JSON");
@@ -291,6 +298,8 @@ static dfx_status print_text(const dfx_picture_question *q, const plan_subject *
         printf(", from an init picture");
     if (q->shape.reuses)
         printf(", with reuse");
+    if (q->env[DFX_TRANSFORMER].attention_codes)
+        printf(", attention in 8 bits");
     printf("\n\n%s", text);
     dfx_free(text);
     return dfx_output_flush(console);
@@ -333,6 +342,7 @@ static dfx_status plan(const plan_settings *s, plan_subject *subject, dfx_consol
     if (status != DFX_OK)
         return status;
     subject->env[DFX_CLIP].adapter_rank = subject->env[DFX_TRANSFORMER].adapter_rank = room;
+    subject->env[DFX_TRANSFORMER].attention_codes = s->attention_codes;
     dfx_picture_question question = question_of(s, subject, &profile);
     if (s->act_dtype == DFX_DTYPE_F32)
         status = dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = s->n_threads}, &console->sink,

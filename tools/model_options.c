@@ -10,7 +10,8 @@ static bool read_values(dfx_args *args, dfx_open_options *open) {
     static const char *const offloads[] = {"auto", "ram", "nvme", "none", NULL};
     static const char *const quants[] = {"auto", "bf16", "int8", "int8wo", "fp8", NULL};
     static const char *const verifies[] = {"first", "always", NULL};
-    int device = DFX_DEVICE_AUTO, offload = 0, quant = 0, verify = 0;
+    static const char *const attentions[] = {"16", "8", NULL};
+    int device = DFX_DEVICE_AUTO, offload = 0, quant = 0, attention = 0, verify = 0;
     bool good =
         dfx_args_choice_numbered(args, DFX_MODEL_DEVICE, devices, DFX_DEVICE_CUDA, DEVICE_MAX,
                                  &device, &open->device_index) &&
@@ -19,12 +20,14 @@ static bool read_values(dfx_args *args, dfx_open_options *open) {
         dfx_args_bytes(args, DFX_MODEL_RAM_BUDGET, &open->ram_budget_bytes) &&
         dfx_args_choice(args, DFX_MODEL_OFFLOAD, offloads, &offload) &&
         dfx_args_choice(args, DFX_MODEL_QUANT, quants, &quant) &&
+        dfx_args_choice(args, DFX_MODEL_ATTENTION_BITS, attentions, &attention) &&
         dfx_args_choice(args, DFX_MODEL_VERIFY, verifies, &verify) &&
         dfx_args_int(args, DFX_MODEL_LORA_MAX_RANK, 1, LORA_RANK_MAX, &open->lora_max_rank) &&
         dfx_args_int(args, DFX_MODEL_LORA_MAX, 1, LORA_RANK_MAX, &open->lora_max);
     open->device = (dfx_device_choice)device;
     open->offload = offloads[offload];
     open->quant = quants[quant];
+    open->attention_bits = attention == 1 ? 8 : 16;
     open->verify_always = verify == 1;
     open->profile = args->value[DFX_MODEL_PROFILE];
     open->trace_path = args->value[DFX_MODEL_TRACE];

@@ -18,6 +18,7 @@
     X(RAM_BUDGET, "ram-budget", 0, "a size such as 16G")    \
     X(OFFLOAD, "offload", 0, "auto, ram, nvme or none")     \
     X(QUANT, "quant", 0, "auto, bf16, int8, int8wo or fp8") \
+    X(ATTENTION_BITS, "attention-bits", 0, "16 or 8")       \
     X(LORA_MAX_RANK, "lora-max-rank", 0, "a number")        \
     X(LORA_MAX, "lora-max", 0, "a number")                  \
     X(PROFILE, "profile", 0, "a machine profile")           \

@@ -77,6 +77,13 @@ static dfx_cpu_scratch_need scratch_of(const dfx_op_call *call) {
     case DFX_OP_ATTENTION:
         need = dfx_cpu_attention_scratch(call);
         break;
+    case DFX_OP_KV_CENTER:
+    case DFX_OP_QK_CODES:
+        need = dfx_cpu_qkv_codes_scratch(call);
+        break;
+    case DFX_OP_ATTENTION_CODES:
+        need = dfx_cpu_attention_codes_scratch(call);
+        break;
     case DFX_OP_LAYERNORM:
     case DFX_OP_RMSNORM:
     case DFX_OP_GROUPNORM:
@@ -193,6 +200,14 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
         return dfx_cpu_qknorm_rope(cpu, call);
     case DFX_OP_ATTENTION:
         return dfx_cpu_attention(cpu, call);
+    case DFX_OP_KV_CENTER:
+        return dfx_cpu_kv_center(cpu, call);
+    case DFX_OP_QK_CODES:
+        return dfx_cpu_qk_codes(cpu, call);
+    case DFX_OP_V_CODES:
+        return dfx_cpu_v_codes(cpu, call);
+    case DFX_OP_ATTENTION_CODES:
+        return dfx_cpu_attention_codes(cpu, call);
     case DFX_OP_REL_BIAS:
         return dfx_cpu_rel_bias(cpu, call);
     case DFX_OP_ACT:

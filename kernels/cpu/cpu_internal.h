@@ -119,6 +119,25 @@ void dfx_cpu_norm_pixel(float *y, const float *x, const float *mean, const float
 
 dfx_status dfx_cpu_qknorm_rope(dfx_cpu *cpu, const dfx_op_call *call);
 
+/* What QKNORM_ROPE makes of one head of token t, for ops that go on from there: y may be x. _of: from the slot of the weight,
+ * behind which the tables are; the weight is widened into the start of shared scratch. */
+typedef struct dfx_cpu_norm_rope {
+    const float *w;           /* [head] */
+    const dfx_mat *cos, *sin; /* ptr NULL: no rotation */
+    int64_t head;
+    float eps;
+} dfx_cpu_norm_rope;
+dfx_cpu_norm_rope dfx_cpu_norm_rope_of(const dfx_cpu *cpu, const dfx_op_call *call, int w_slot);
+void dfx_cpu_norm_rope_head(float *y, const float *x, const dfx_cpu_norm_rope *p, int64_t t);
+
+/* cpu_qkv_codes.c, cpu_attention_codes.c */
+dfx_cpu_scratch_need dfx_cpu_qkv_codes_scratch(const dfx_op_call *call);
+dfx_status dfx_cpu_kv_center(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_qk_codes(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_v_codes(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_cpu_scratch_need dfx_cpu_attention_codes_scratch(const dfx_op_call *call);
+dfx_status dfx_cpu_attention_codes(dfx_cpu *cpu, const dfx_op_call *call);
+
 /* cpu_rel_diff.c */
 dfx_cpu_scratch_need dfx_cpu_rel_diff_scratch(const dfx_op_call *call);
 dfx_status dfx_cpu_rel_diff(dfx_cpu *cpu, const dfx_op_call *call);

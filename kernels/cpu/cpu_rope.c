@@ -1,6 +1,6 @@
 /* RMSNorm of each head, then rotary position embedding on interleaved pairs: the two values of pair
- * m, 2m and 2m + 1, turn by angle m, the same for all heads. In place; a head is normalised as a
- * whole before it is rotated. */
+ * m, 2m and 2m + 1, turn by angle m, the same for all heads. A head is normalised as a whole before
+ * it is rotated. */
 #include "kernels/cpu/cpu_internal.h"
 
 #include <math.h>
@@ -9,12 +9,14 @@ enum { ROWS = 16 }; /* one index of work */
 
 typedef struct rope_job {
     const dfx_op_call *call;
-    const float *w; /* [E] */
+    dfx_cpu_norm_rope rope;
 } rope_job;
 
-static DFX_CPU_CLONES void scale_head(float *x, float rstd, const float *w, int64_t n) {
+static DFX_CPU_CLONES void scale_head(float *y, const float *x, float rstd, const float *w,
+                                      int64_t n) {
+#pragma GCC ivdep
     for (int64_t i = 0; i < n; i++)
-        x[i] = x[i] * rstd * w[i];
+        y[i] = x[i] * rstd * w[i];
 }
 
 static DFX_CPU_CLONES void rotate_head(float *x, const float *cos_row, const float *sin_row,
@@ -26,26 +28,34 @@ static DFX_CPU_CLONES void rotate_head(float *x, const float *cos_row, const flo
     }
 }
 
+void dfx_cpu_norm_rope_head(float *y, const float *x, const dfx_cpu_norm_rope *p, int64_t t) {
+    float rstd = 1.0f / sqrtf(dfx_cpu_dot(x, x, p->head) / (float)p->head + p->eps);
+    scale_head(y, x, rstd, p->w, p->head);
+    if (p->cos->ptr)
+        rotate_head(y, dfx_cpu_f32(p->cos, t), dfx_cpu_f32(p->sin, t), p->head / 2);
+}
+
+dfx_cpu_norm_rope dfx_cpu_norm_rope_of(const dfx_cpu *cpu, const dfx_op_call *call, int w_slot) {
+    const dfx_mat *w = &call->m[w_slot];
+    return (dfx_cpu_norm_rope){.w = dfx_cpu_row(w, 0, dfx_cpu_shared_scratch(cpu)),
+                               .cos = &call->m[w_slot + 1],
+                               .sin = &call->m[w_slot + 2],
+                               .head = w->cols,
+                               .eps = call->p.eps};
+}
+
 static void do_rows(void *ctx, int64_t index, int worker) {
     const rope_job *job = ctx;
-    const dfx_op_call *call = job->call;
-    const dfx_mat *cos_mat = &call->m[DFX_QKNORM_COS], *sin_mat = &call->m[DFX_QKNORM_SIN];
-    int64_t n = call->m[DFX_QKNORM_W].cols;
-    for (int64_t t = index * ROWS; t < (index + 1) * ROWS && t < call->m[0].rows; t++) {
-        for (int head = 0; head < call->p.n_heads; head++) {
-            float *x = dfx_cpu_f32(&call->m[0], t) + head * n;
-            float rstd = 1.0f / sqrtf(dfx_cpu_dot(x, x, n) / (float)n + call->p.eps);
-            scale_head(x, rstd, job->w, n);
-            if (cos_mat->ptr)
-                rotate_head(x, dfx_cpu_f32(cos_mat, t), dfx_cpu_f32(sin_mat, t), n / 2);
+    const dfx_mat *x = &job->call->m[0];
+    int64_t n = job->rope.head;
+    for (int64_t t = index * ROWS; t < dfx_cpu_min((index + 1) * ROWS, x->rows); t++)
+        for (int head = 0; head < job->call->p.n_heads; head++) {
+            float *values = dfx_cpu_f32(x, t) + head * n;
+            dfx_cpu_norm_rope_head(values, values, &job->rope, t);
         }
-    }
 }
 
 dfx_status dfx_cpu_qknorm_rope(dfx_cpu *cpu, const dfx_op_call *call) {
-    rope_job job = {
-        .call = call,
-        .w = dfx_cpu_row(&call->m[DFX_QKNORM_W], 0, dfx_cpu_shared_scratch(cpu)),
-    };
-    return dfx_pool_run(cpu->pool, (call->m[0].rows + ROWS - 1) / ROWS, do_rows, &job);
+    rope_job job = {call, dfx_cpu_norm_rope_of(cpu, call, DFX_QKNORM_W)};
+    return dfx_pool_run(cpu->pool, dfx_cpu_ceil_div(call->m[0].rows, ROWS), do_rows, &job);
 }

@@ -260,6 +260,10 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
         return dfx_cuda_unpack(cuda, call);
     case DFX_OP_PACK:
         return dfx_cuda_pack(cuda, call);
+    case DFX_OP_KV_CENTER:
+    case DFX_OP_QK_CODES:
+    case DFX_OP_V_CODES:
+    case DFX_OP_ATTENTION_CODES:
     case DFX_N_OP_KINDS:
         break;
     }

@@ -1,0 +1,45 @@
+/* Attention of one block of FLUX: heads of q and k are normed and rotated, then softmax. In 16 bits, or in 8 where the env says
+ * attention_codes (kernels/ops.h has the arithmetic).
+ *
+ *     dfx_flux_attention a = dfx_flux_attention_begin(b, config, n_tokens);
+ *     ... products write a.q, a.k and a.v ...
+ *     dfx_flux_attention_rows(&a, &text);      // rows that have norms of their own: after their products, in order
+ *     dfx_flux_attention_rows(&a, &image);
+ *     dfx_ref y = dfx_flux_attention_end(&a, into);
+ *
+ * Weights are named in the same order either way, since pages are laid out by it. */
+#ifndef DFX_MODELS_FLUX_ATTENTION_H
+#define DFX_MODELS_FLUX_ATTENTION_H
+
+#include "models/flux.h"
+
+extern const float DFX_FLUX_EPS;
+
+typedef struct dfx_flux_rows {
+    int64_t row0, n_rows;
+    const char *norm_q, *norm_k; /* weights: name.weight; literals */
+    dfx_ref cos, sin;            /* [n_rows, E/2]; absent: positions that rotate by nothing */
+} dfx_flux_rows;
+
+/* One that has begun. */
+typedef struct dfx_flux_attention {
+    dfx_builder *b;
+    const dfx_flux_config *config;
+    dfx_ref q, k, v; /* [n_tokens, D] */
+    /* In 8 bits: */
+    dfx_attention_codes codes;
+    dfx_flux_rows rows[2];
+    dfx_ref norm_k[2]; /* of rows */
+    int n_rows;
+} dfx_flux_attention;
+
+dfx_flux_attention dfx_flux_attention_begin(dfx_builder *b, const dfx_flux_config *config,
+                                            int64_t n_tokens);
+
+/* At most two times. The last rows, the image's, say what codes are made with, also for the text: to softmax it is the same. */
+void dfx_flux_attention_rows(dfx_flux_attention *a, const dfx_flux_rows *rows);
+
+/* [n_tokens, D]; `into` absent: a new temp. */
+dfx_ref dfx_flux_attention_end(dfx_flux_attention *a, dfx_ref into);
+
+#endif

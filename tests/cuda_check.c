@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "tests/cuda_check_adapter.h"
+#include "tests/cuda_check_attention_codes.h"
 #include "tests/cuda_check_fused.h"
 #include "tests/cuda_check_rows.h"
 #include "tests/cuda_goldens.h"
@@ -412,6 +413,7 @@ static void check_all(pair *p) {
     check_adapters(p);
     check_fused(p);
     check_attentions(p);
+    check_attention_codes(p);
     check_conv(p);
     check_groupnorm(p);
     check_groupnorm_stats(p);

@@ -219,7 +219,8 @@ static void print_time(pair *p) {
     dfx_op_kind kind = p->on_cuda.kind;
     double ms = time_call(p), flops = dfx_op_flops(&p->on_cuda);
     printf("  %9.4f ms", ms);
-    if (kind == DFX_OP_LINEAR || kind == DFX_OP_CONV2D || kind == DFX_OP_ATTENTION)
+    if (kind == DFX_OP_LINEAR || kind == DFX_OP_CONV2D || kind == DFX_OP_ATTENTION ||
+        kind == DFX_OP_ATTENTION_CODES)
         printf(" %8.1f TFLOP/s", flops / ms * 1e-9);
     printf(" %8.1f GB/s", call_bytes(&p->on_cuda) / ms * 1e-6);
 }
@@ -242,6 +243,7 @@ static void verdict(pair *p, bool ok, const char *why) {
 /* How far CUDA's output is from the CPU's. */
 typedef struct distance {
     double error, norm;  /* sums of squares */
+    double product;      /* sum of products of the two sides' values */
     double worst, ulps;  /* greatest difference, and in units of BF16's last place */
     int64_t n_off_limit; /* values that differ by more than the limit of one value */
     int64_t n_gaps;      /* places between rows that are not what they were on the CPU */
@@ -270,10 +272,12 @@ static distance measure(pair *p, const void *got, double own, double common) {
     for (int64_t t = 0; t < y->rows; t++) {
         const float *want = (const float *)y->ptr + t * y->ld;
         for (int64_t i = 0; i < y->cols; i++) {
-            double w = (double)want[i], off = fabs((double)value_at(got, dtype, t * y->ld + i) - w);
+            double w = (double)want[i], value = (double)value_at(got, dtype, t * y->ld + i);
+            double off = fabs(value - w);
             double ulps = (off - common) / last_place(want[i]);
             d.error += off * off;
             d.norm += w * w;
+            d.product += value * w;
             d.worst = off > d.worst ? off : d.worst;
             d.ulps = ulps > d.ulps ? ulps : d.ulps;
             d.n_off_limit += !(off <= own * fabs(w) + common);
@@ -305,18 +309,28 @@ static void *run_both(pair *p) {
 /* A norm over millions of values would not see a few wrong ones, so each value has a limit too: two roundings of its own, and
  * 16 times the tolerated error of an average value, which errors that add up at random do not reach. */
 void pair_end(pair *p, double tolerance) {
+    pair_end_factor(p, tolerance, INFINITY);
+}
+
+void pair_end_factor(pair *p, double tolerance, double factor) {
     void *got = run_both(p);
     double rms = root_mean_square(&p->on_cpu.m[0]);
     distance d = measure(p, got, tolerance > 0 ? 0x1p-7 : 0, 16 * tolerance * rms);
     double relative = d.norm > 0 ? sqrt(d.error / d.norm) : sqrt(d.error);
+    double greater = d.norm > 0 ? d.product / d.norm - 1 : 0;
+    bool ok = relative <= tolerance && isfinite(rms) && !d.n_off_limit && !d.n_gaps &&
+              fabs(greater) <= factor;
     char why[PAIR_TEXT];
     int n = snprintf(why, sizeof(why), "error %.2e of %.1e", relative, tolerance);
+    if (isfinite(factor))
+        n += snprintf(why + n, sizeof(why) - (size_t)n, ", greater by %.2e of %.1e", greater,
+                      factor);
     if (d.n_off_limit || d.n_gaps || !isfinite(rms))
         snprintf(why + n, sizeof(why) - (size_t)n,
                  ", %lld values far off (worst by %.3g; %.3g is usual), %lld written between rows",
                  (long long)d.n_off_limit, d.worst, rms, (long long)d.n_gaps);
     free(got);
-    verdict(p, relative <= tolerance && isfinite(rms) && !d.n_off_limit && !d.n_gaps, why);
+    verdict(p, ok, why);
 }
 
 /* 2^-20 of an average value is left to F32 arithmetic around an exact sum, where results are nearly 0. */
@@ -339,12 +353,23 @@ static int place_of_code(dfx_dtype dtype, uint8_t code) {
     return code & 0x80 ? -(code & 0x7f) : code;
 }
 
+/* Of scales that lie without gaps. */
+static int64_t n_scales_off(pair *p, int slot, float tolerance) {
+    const dfx_mat *scales = &p->on_cpu.m[slot];
+    float *got = host_of(p, bytes_of(scales));
+    int64_t n_off = 0;
+    must(p->cuda->vt->download(p->cuda, got, p->on_cuda.m[slot].ptr, bytes_of(scales)), p->name);
+    for (int64_t i = 0; i < scales->rows * scales->cols; i++) {
+        float s = ((const float *)scales->ptr)[i];
+        n_off += !(fabsf(got[i] - s) <= tolerance * s);
+    }
+    free(got);
+    return n_off;
+}
+
 void pair_end_codes(pair *p, int most_steps, int scale_slot) {
     uint8_t *got = run_both(p);
-    const dfx_mat *want = &p->on_cpu.m[0], *scales = &p->on_cpu.m[scale_slot];
-    float *got_scales = host_of(p, bytes_of(scales));
-    must(p->cuda->vt->download(p->cuda, got_scales, p->on_cuda.m[scale_slot].ptr, bytes_of(scales)),
-         p->name);
+    const dfx_mat *want = &p->on_cpu.m[0];
     int64_t n = want->rows * want->cols, n_other = 0, n_far = 0;
     for (int64_t i = 0; i < n; i++) {
         int off = abs(place_of_code(want->dtype, got[i]) -
@@ -352,15 +377,12 @@ void pair_end_codes(pair *p, int most_steps, int scale_slot) {
         n_other += off > 0;
         n_far += off > most_steps;
     }
-    for (int64_t t = 0; t < scales->cols; t++) {
-        float s = ((const float *)scales->ptr)[t];
-        n_far += !(fabsf(got_scales[t] - s) <= (most_steps ? 1e-5f * s : 0));
-    }
+    if (scale_slot)
+        n_far += n_scales_off(p, scale_slot, most_steps ? 1e-5f : 0);
     char why[PAIR_TEXT];
     snprintf(why, sizeof(why), "%lld of %lld codes differ, %lld values too far", (long long)n_other,
              (long long)n, (long long)n_far);
     free(got);
-    free(got_scales);
     verdict(p, n_far == 0 && n_other <= n / 50, why);
 }
 

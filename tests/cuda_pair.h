@@ -20,6 +20,8 @@
 #define PAIR_ROUNDED 4.1e-3 /* one rounding, the output's */
 #define PAIR_TWICE 6e-3     /* an intermediate in BF16 too: sqrt(2) 3.9e-3 = 5.5e-3 */
 #define PAIR_ATTENTION 1e-2 /* probabilities, whose maximum may still move, and the output */
+#define PAIR_ATTENTION_CODES \
+    5e-2 /* weights are E4M3 on the straight line between powers of two: 6 % of one at most, 3.2 % root mean square */
 #define PAIR_FP8 \
     8e-3 /* the output, and sums of e4m3 products, which Hopper keeps to 14 bits or so */
 
@@ -58,9 +60,11 @@ void pair_out_codes(pair *p, dfx_dtype dtype, int64_t rows, int64_t cols, int sc
 
 /* Run on both sides, compare, print a line, time when that is wanted. Gives the operands back. */
 void pair_end(pair *p, double tolerance);
+/* The same; and all values taken together are as great as the CPU's but for `factor`: errors are not to one side. */
+void pair_end_factor(pair *p, double tolerance, double factor);
 /* The same; every value within one unit in the last place of BF16 of the CPU's. */
 void pair_end_ulp(pair *p);
-/* Every code within so many steps of the CPU's (0: the same bytes), scales within 1e-5 (0: the same). */
+/* Every code within so many steps of the CPU's (0: the same bytes), scales within 1e-5 (0: the same); slot 0: no scales. */
 void pair_end_codes(pair *p, int most_steps, int scale_slot);
 /* CUDA alone: the first rows of the output are the same bits however many rows there are, up to those of the operands. */
 void pair_end_rows(pair *p, const int *n_rows, int n);

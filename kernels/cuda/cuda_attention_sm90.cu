@@ -15,10 +15,7 @@
  *
  * Order of the sums depends on shapes alone: the same bits each run. What lies beyond the operands' rows or columns is not
  * read. Code for other targets than sm_90a is an empty kernel, which fits() finds. */
-#include <cuda_bf16.h>
-#include <math_constants.h>
-
-#include "kernels/cuda/cuda_hopper.cuh"
+#include "kernels/cuda/cuda_attention_sm90.cuh"
 
 extern "C" {
 #include "core/sink.h"
@@ -26,20 +23,9 @@ extern "C" {
 #include "kernels/cuda/cuda_tensor_map.h"
 }
 
-typedef __nv_bfloat16 bf16;
-
 enum {
-    E = 128,
-    GROUPS = 2,
-    GROUP = 128, /* threads */
-    ROWS = 64,   /* queries of a group */
     KEYS = 192,
     STAGES = 2,
-    QUERIES = GROUPS * ROWS,
-    THREADS = (1 + GROUPS) * GROUP,
-    /* Registers a thread after the start: 65536 of a multiprocessor are 168 for each of 384. */
-    PRODUCER_REGISTERS = 24,
-    CONSUMER_REGISTERS = 240,
     /* Shared memory: queries of each group | stages of keys | stages of values | barriers. */
     QUERIES_BYTES = ROWS * E * 2,
     KEYS_BYTES = KEYS * E * 2,
@@ -49,7 +35,6 @@ enum {
     SHARED_BYTES = BARRIERS_OFF + (4 * STAGES + 2 * GROUPS) * 8,
     LEAST_QUERIES = 64, /* fewer: most rows of a tile would be nobody's */
 };
-static const float LOG2E = 1.4426950408889634f; /* exp(x) = exp2(x LOG2E), one instruction */
 
 /* Values of a head begin at head * E in each row of y. */
 struct attention {
@@ -81,27 +66,7 @@ struct places {
     }
 };
 
-/* Place in a ring of stages, and the parity of the phase to wait for there. */
-struct cursor {
-    int stage;
-    uint32_t parity;
-    __device__ void next() {
-        if (++stage == STAGES) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-};
-
-/* The tiles of queries of a block: first, first + gridDim.x, ... */
-struct course {
-    int n_row_tiles, n_key_tiles, n_tiles;
-    __device__ explicit course(const attention &a)
-        : n_row_tiles((a.n_queries + QUERIES - 1) / QUERIES),
-          n_key_tiles((a.n_keys + KEYS - 1) / KEYS), n_tiles(n_row_tiles * a.n_heads) {}
-    __device__ int head(int tile) const { return tile / n_row_tiles; }
-    __device__ int query(int tile) const { return tile % n_row_tiles * QUERIES; }
-};
+typedef ring_cursor<STAGES> cursor;
 
 /* ---- The producer */
 
@@ -121,7 +86,7 @@ __device__ static void fetch_queries(const places &at, const maps &m, uint32_t p
 
 /* One thread. All stages are empty at first, so it waits for the phase before the first. */
 __device__ static void produce(const places &at, const attention &a, const maps &m) {
-    const course way(a);
+    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS);
     cursor ring = {0, 1};
     uint32_t queries_parity = 1;
     for (int tile = (int)blockIdx.x; tile < way.n_tiles; tile += (int)gridDim.x) {
@@ -153,17 +118,6 @@ struct rows {
     uint32_t p[KEYS / 4];
     float top[2], sum[2], fade[2];
 };
-
-__device__ static float exp2_fast(float x) {
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
-
-__device__ static uint32_t pack(float low, float high) {
-    __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *(const uint32_t *)&pair;
-}
 
 /* Queues s = q k^T. */
 __device__ static void multiply_keys(rows &r, uint32_t queries, uint32_t keys) {
@@ -239,33 +193,12 @@ __device__ static void fade_outputs(rows &r) {
         r.o[i] *= r.fade[i / 2 % 2];
 }
 
-/* Of four lanes each has a word of each of four chunks of 16 bytes; afterwards lane l has chunk l % 4. */
-__device__ static void gather_chunk(uint32_t (&words)[4]) {
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-        bool upper = threadIdx.x & step;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (!(i & step)) {
-                uint32_t &low = words[i], &high = words[i + step];
-                uint32_t got = __shfl_xor_sync(0xffffffff, upper ? low : high, step);
-                if (upper)
-                    low = got;
-                else
-                    high = got;
-            }
-    }
-}
-
 /* o / sum to the rows of y from `query` on: 64 adjacent bytes of a row by four lanes. */
 __device__ static void store(const attention &a, const rows &r, int query, int head) {
-    query += (int)threadIdx.x % GROUP / 32 * 16 + (int)threadIdx.x % 32 / 4;
+    query += row_of_thread();
 #pragma unroll
     for (int half = 0; half < 2; half++, query += 8) {
-        float sum = r.sum[half];
-        sum += __shfl_xor_sync(0xffffffff, sum, 1);
-        sum += __shfl_xor_sync(0xffffffff, sum, 2);
-        float part = 1 / sum;
+        float part = 1 / sum_of_row(r.sum[half]);
         bf16 *y = a.y + query * a.ldy + head * E + (int)threadIdx.x % 4 * 8;
 #pragma unroll
         for (int n = 0; n < E / 8; n += 4) {
@@ -279,11 +212,6 @@ __device__ static void store(const attention &a, const rows &r, int query, int h
                 *(uint4 *)(y + n * 8) = make_uint4(w[0], w[1], w[2], w[3]);
         }
     }
-}
-
-__device__ static void release(uint32_t empty) {
-    if (threadIdx.x % 32 == 0)
-        dfx_barrier_arrive(empty);
 }
 
 /* Named barriers 1 and 2: the turn of group 0 and of group 1. */
@@ -358,7 +286,7 @@ __device__ static void end_rows(const places &at, rows &r, cursor &v) {
 
 /* The threads of one group. */
 __device__ static void consume(const places &at, const attention &a, int group) {
-    const course way(a);
+    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS);
     cursor k = {0, 0}, v = {0, 0};
     uint32_t queries_parity = 0;
     if (group == GROUPS - 1)

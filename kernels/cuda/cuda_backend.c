@@ -176,6 +176,8 @@ static dfx_status cuda_prepare(dfx_backend *be, const dfx_op_call *call) {
     DFX_TRY(check_operands(be, call));
     if (call->kind == DFX_OP_LINEAR)
         DFX_TRY(dfx_cuda_linear_prepare(cuda, call));
+    if (call->kind == DFX_OP_ATTENTION_CODES)
+        DFX_TRY(dfx_cuda_attention_codes_prepare(cuda, call));
     size_t bytes = workspace_of(cuda, call);
     if (bytes > SIZE_MAX / 2)
         return dfx_fail(be->sink, DFX_E_NOFIT,
@@ -261,9 +263,13 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
     case DFX_OP_PACK:
         return dfx_cuda_pack(cuda, call);
     case DFX_OP_KV_CENTER:
+        return dfx_cuda_kv_center(cuda, call);
     case DFX_OP_QK_CODES:
+        return dfx_cuda_qk_codes(cuda, call);
     case DFX_OP_V_CODES:
+        return dfx_cuda_v_codes(cuda, call);
     case DFX_OP_ATTENTION_CODES:
+        return dfx_cuda_attention_codes(cuda, call);
     case DFX_N_OP_KINDS:
         break;
     }

@@ -22,10 +22,20 @@ static __device__ inline float dfx_cuda_greater(float most, float value) {
     return greater;
 }
 
+template <bool FP8> static __device__ inline dfx_cuda_row_codes dfx_cuda_codes_below(float absmax) {
+    const float tiny = 0x1p-100f, too_large = 0x1p+100f, top = FP8 ? 448.0f : 127.0f;
+    dfx_cuda_row_codes row;
+    row.in_range = absmax < too_large;
+    row.scale = !row.in_range   ? __int_as_float(0x7fc00000)
+                : absmax < tiny ? 1.0f
+                                : __fdiv_rn(absmax, top);
+    row.inverse = absmax < tiny ? 0.0f : __fdiv_rn(top, absmax);
+    return row;
+}
+
 /* most: dfx_cuda_greater over what the thread has seen; scratch: a word for each warp of the block. */
 template <bool FP8>
 static __device__ inline dfx_cuda_row_codes dfx_cuda_row_codes_of(float most, uint32_t *scratch) {
-    const float tiny = 0x1p-100f, too_large = 0x1p+100f, top = FP8 ? 448.0f : 127.0f;
     int n_warps = (int)blockDim.x / DFX_WARP, lane = (int)threadIdx.x % DFX_WARP;
     uint32_t greatest = __reduce_max_sync(0xffffffffu, __float_as_uint(most));
     if (n_warps > 1) {
@@ -34,14 +44,7 @@ static __device__ inline dfx_cuda_row_codes dfx_cuda_row_codes_of(float most, ui
         __syncthreads();
         greatest = __reduce_max_sync(0xffffffffu, lane < n_warps ? scratch[lane] : 0);
     }
-    float absmax = __uint_as_float(greatest);
-    dfx_cuda_row_codes row;
-    row.in_range = absmax < too_large;
-    row.scale = !row.in_range   ? __int_as_float(0x7fc00000)
-                : absmax < tiny ? 1.0f
-                                : __fdiv_rn(absmax, top);
-    row.inverse = absmax < tiny ? 0.0f : __fdiv_rn(top, absmax);
-    return row;
+    return dfx_cuda_codes_below<FP8>(__uint_as_float(greatest));
 }
 
 /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the lowest bits, in two's complement; a

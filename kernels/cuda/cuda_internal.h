@@ -85,6 +85,14 @@ dfx_status dfx_cuda_act_mul_codes(dfx_cuda *cuda, const dfx_op_call *call);
 bool dfx_cuda_attention_sm90_fits(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call);
 
+/* cuda_attention_codes_sm90.cu: Hopper alone. cuda_kv_center.cu, cuda_attention_make_codes.cu: heads of 128. */
+bool dfx_cuda_attention_codes_fits(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_attention_codes_prepare(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_attention_codes(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_kv_center(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_qk_codes(dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_v_codes(dfx_cuda *cuda, const dfx_op_call *call);
+
 /* cuda_poison.c: before a product writes `rows` of `row_bytes`, `pitch_bytes` from one to the next, and reads none of them. Does
  * nothing but in the variant `poison`. */
 dfx_status dfx_cuda_poison(const dfx_cuda *cuda, void *y, int64_t rows, size_t row_bytes,

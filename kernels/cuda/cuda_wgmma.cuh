@@ -180,6 +180,12 @@ static __device__ inline uint64_t dfx_sm90_operand(uint32_t address) {
     return swizzle_128 | eight_rows << 32 | 1ull << 16 | (address & 0x3ffff) >> 4;
 }
 
+/* The same of rows of 64 bytes, as TMA writes them with swizzle of 64 bytes; it begins at a multiple of 512. */
+static __device__ inline uint64_t dfx_sm90_operand_64(uint32_t address) {
+    const uint64_t swizzle_64 = 2ull << 62, eight_rows = 512 / 16;
+    return swizzle_64 | eight_rows << 32 | 1ull << 16 | (address & 0x3ffff) >> 4;
+}
+
 /* The text "%0, %1, ..." of operands and their list, by tens. */
 #define DFX_TEN(t)                                                                               \
     "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, " \
@@ -246,5 +252,15 @@ DFX_SM90_PRODUCT_OF(128, DFX_TEXT_60 "%60, %61, %62, %63", DFX_LIST_64, "{%64, %
                     "%68")
 DFX_SM90_PRODUCT_OF(192, DFX_TEXT_90 "%90, %91, %92, %93, %94, %95", DFX_LIST_96,
                     "{%96, %97, %98, %99}", "%100")
+
+/* The same of 32 E4M3 codes: a thread's words are rows lane / 4 and 8 further of columns 4 (lane % 4) and the next three, then
+ * the same rows, columns 16 further. */
+static __device__ inline void dfx_sm90_product_of_codes(float (&d)[64], const uint32_t (&a)[4],
+                                                        uint64_t b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" DFX_TEXT_60
+                 "%60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1;"
+                 : DFX_LIST_64("+f")
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
 
 #endif

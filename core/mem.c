@@ -22,7 +22,7 @@ static void *block_alloc(size_t bytes, size_t align) {
 #define block_alloc mi_malloc_aligned
 #endif
 
-enum { SMALL_ALIGN = 16, BUFFER_ALIGN = 64 };
+enum { SMALL_ALIGN = 16, BUFFER_ALIGN = 64, PAGE_BYTES = 4096 };
 
 static atomic_size_t held_bytes, peak_bytes;
 static atomic_uint_fast64_t fail_countdown;
@@ -35,12 +35,15 @@ static bool fault_due(void) {
     return false;
 }
 
-static void count_in(void *ptr) {
-    size_t bytes = block_bytes(ptr);
+static void count_bytes_in(size_t bytes) {
     size_t now = atomic_fetch_add(&held_bytes, bytes) + bytes;
     size_t peak = atomic_load(&peak_bytes);
     while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now))
         continue;
+}
+
+static void count_in(void *ptr) {
+    count_bytes_in(block_bytes(ptr));
 }
 
 static void count_out(void *ptr) {
@@ -136,6 +139,46 @@ void dfx_mem_free(dfx_mem *mem) {
         dfx_free(mem->ptr);
     *mem = (dfx_mem){0};
 }
+
+/* Sanitizers guard blocks of the C library only. */
+#ifdef DFX_SANITIZED
+
+dfx_status dfx_mem_map(const dfx_sink *sink, size_t bytes, const char *tag, dfx_mem *out) {
+    return dfx_mem_alloc_aligned(sink, bytes, PAGE_BYTES, tag, out);
+}
+
+void dfx_mem_unmap(dfx_mem *mem) {
+    dfx_mem_free(mem);
+}
+
+#else
+
+static size_t mapped_bytes(size_t bytes) {
+    return dfx_align_up(bytes ? bytes : 1, PAGE_BYTES);
+}
+
+dfx_status dfx_mem_map(const dfx_sink *sink, size_t bytes, const char *tag, dfx_mem *out) {
+    bool possible = bytes <= PTRDIFF_MAX;
+    void *ptr = fault_due() || !possible ? MAP_FAILED
+                                         : mmap(NULL, mapped_bytes(bytes), PROT_READ | PROT_WRITE,
+                                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (ptr == MAP_FAILED)
+        return no_memory(sink, bytes, tag);
+    count_bytes_in(mapped_bytes(bytes));
+    ask_for_huge_pages(ptr, bytes);
+    *out = (dfx_mem){.ptr = ptr, .bytes = bytes, .space = DFX_SPACE_HOST, .tag = tag};
+    return DFX_OK;
+}
+
+void dfx_mem_unmap(dfx_mem *mem) {
+    if (mem->ptr) {
+        munmap(mem->ptr, mapped_bytes(mem->bytes));
+        atomic_fetch_sub(&held_bytes, mapped_bytes(mem->bytes));
+    }
+    *mem = (dfx_mem){0};
+}
+
+#endif
 
 size_t dfx_mem_held_bytes(void) {
     return atomic_load(&held_bytes);

@@ -51,6 +51,11 @@ dfx_status dfx_mem_alloc_aligned(const dfx_sink *sink, size_t bytes, size_t alig
                                  dfx_mem *out);
 void dfx_mem_free(dfx_mem *mem); /* host space only; leaves *mem zeroed */
 
+/* The same for large blocks that come and go, straight from the system: exactly `bytes`, up to whole pages of memory on whose
+ * border it begins, none of it taken before it is touched, all of it given back at once. */
+dfx_status dfx_mem_map(const dfx_sink *sink, size_t bytes, const char *tag, dfx_mem *out);
+void dfx_mem_unmap(dfx_mem *mem); /* zeroed is fine; leaves *mem zeroed */
+
 /* Bytes held through this header now, and the most ever held. */
 size_t dfx_mem_held_bytes(void);
 size_t dfx_mem_peak_bytes(void);

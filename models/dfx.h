@@ -81,7 +81,7 @@ typedef struct dfx_open_options {
 } dfx_open_options;
 
 /* Reads configurations, tokenizers and tensor tables and checks them against each other: every tensor that is wanted is
- * there and has the right shape. Reads no weights yet.
+ * there and has the right shape. Weights begin to be read, those that the first picture wants first; nothing waits for them.
  * Errors: DFX_E_USAGE, DFX_E_IO, DFX_E_FORMAT (not a model that we run), DFX_E_DEVICE, DFX_E_NOFIT. */
 dfx_status dfx_model_open(const dfx_open_options *options, dfx_model **out);
 void dfx_model_close(dfx_model *model); /* NULL is fine */

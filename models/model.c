@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "models/cache.h"
+#include "models/early.h"
 #include "models/machine.h"
 #include "models/pack.h"
 
@@ -106,7 +107,6 @@ static dfx_status open_backend(dfx_model *m, const dfx_open_options *o) {
                         o->device_index);
     DFX_TRY(open_device(m, o, &device_bytes));
     dfx_budget_init(&m->budget, o->vram_budget_bytes ? o->vram_budget_bytes : device_bytes);
-    m->ram_budget_bytes = o->ram_budget_bytes ? o->ram_budget_bytes : machine_bytes();
     m->verify = o->verify_always ? DFX_VERIFY_ALWAYS : DFX_VERIFY_FIRST;
     return DFX_OK;
 }
@@ -170,16 +170,19 @@ static dfx_status pack_once(dfx_model *m, const dfx_open_options *o, const dfx_m
     return dfx_model_pack(&from, &options, path, &m->sink, &report);
 }
 
-static dfx_status open_packed(dfx_model *m, const dfx_open_options *o) {
-    dfx_model_paths paths = paths_of(o);
+static dfx_status open_packed(dfx_model *m, const dfx_open_options *o,
+                              const dfx_model_paths *paths) {
     char path[DFX_PATH_BYTES];
-    bool is_checkpoint;
-    DFX_TRY(dfx_checkpoint_ask(&paths, &m->sink, &is_checkpoint));
+    bool is_checkpoint = false;
+    if (!m->packed)
+        DFX_TRY(dfx_checkpoint_ask(paths, &m->sink, &is_checkpoint));
     if (is_checkpoint)
-        DFX_TRY(pack_once(m, o, &paths, path));
+        DFX_TRY(pack_once(m, o, paths, path));
     if (!(m->path = dfx_strdup(is_checkpoint ? path : o->model_path, "model")))
         return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
-    return dfx_packed_open(m->path, &m->sink, &m->packed);
+    if (!m->packed)
+        DFX_TRY(dfx_packed_open(m->path, &m->sink, &m->packed));
+    return dfx_early_begin(m);
 }
 
 /* A packed file may hold anything that can be packed. */
@@ -241,14 +244,17 @@ static dfx_status check_tensors(dfx_model *m) {
 
 static dfx_status open_model(dfx_model *m, const dfx_open_options *o) {
     char name[DFX_MODEL_NAME_BYTES];
+    dfx_model_paths paths = paths_of(o);
     dfx_cache_short_name(o->model_path, name, sizeof(name));
     if (!(m->name = dfx_strdup(name, "model")))
         return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
     DFX_TRY(parse_offload(m, o->offload));
     DFX_TRY(parse_attention_bits(m, o->attention_bits));
     DFX_TRY(dfx_model_trace_open(m, o->trace_path));
+    m->ram_budget_bytes = o->ram_budget_bytes ? o->ram_budget_bytes : machine_bytes();
+    DFX_TRY(dfx_early_open(m, &paths));
     DFX_TRY(open_backend(m, o));
-    DFX_TRY(open_packed(m, o));
+    DFX_TRY(open_packed(m, o, &paths));
     DFX_TRY(open_parts(m));
     DFX_TRY(dfx_loras_reserve(m, o));
     return check_tensors(m);
@@ -271,6 +277,7 @@ void dfx_model_close(dfx_model *m) {
     if (!m)
         return;
     dfx_session_end(m);
+    dfx_tier_close(m->tier);
     if (m->backend)
         m->backend->vt->close(m->backend);
     dfx_model_trace_close(m);

@@ -15,6 +15,7 @@ struct dfx_model {
     char *name;           /* owned */
     char *path;           /* owned; the packed file */
     dfx_packed *packed;   /* owned */
+    dfx_tier *tier;       /* owned */
     dfx_backend *backend; /* owned */
     dfx_profile profile;
     dfx_budget budget; /* of the device */

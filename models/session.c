@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "models/early.h"
 #include "models/lanes.h"
 #include "models/model.h"
 
@@ -93,6 +94,9 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
     dfx_feed_options feed = {.plan = plan,
                              .packed = m->packed,
                              .page_idx = ses->page_idx,
+                             .tier = m->tier,
+                             .early_bytes =
+                                 dfx_early_spare_bytes(m, ram_budget(m, ses), plan->host_bytes),
                              .backend = m->backend,
                              .arena = ses->arena.ptr,
                              .queue_depth = m->profile.disk_queue_depth,
@@ -105,10 +109,11 @@ static dfx_status allocate(dfx_model *m, dfx_session *ses) {
     if (ses->shape.reuses)
         DFX_TRY(m->backend->vt->pinned_alloc(m->backend, (size_t)ses->shape.n_lanes * sizeof(float),
                                              "diffs", &ses->diffs));
-    size_t image_bytes = lora_image_bytes(m, ses);
-    if (image_bytes)
-        DFX_TRY(m->backend->vt->pinned_alloc(m->backend, image_bytes, "LoRAs", &ses->lora_image));
-    return dfx_feed_open(&feed, &m->sink, &ses->feed);
+    DFX_TRY(dfx_feed_open(&feed, &m->sink, &ses->feed));
+    size_t image_bytes = lora_image_bytes(m, ses); /* has room when early reading has ended */
+    return image_bytes
+               ? m->backend->vt->pinned_alloc(m->backend, image_bytes, "LoRAs", &ses->lora_image)
+               : DFX_OK;
 }
 
 static dfx_status upload_minus(dfx_model *m, dfx_session *ses) {

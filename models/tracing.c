@@ -29,10 +29,11 @@ static void say_as_warning(void *user, dfx_level level, const char *text) {
     dfx_warn(&m->sink, "%s", text);
 }
 
+/* Reads alone, which began with the model, are not worth a file. */
 void dfx_model_trace_write(dfx_model *m) {
     dfx_sink sink = {.say = say_as_warning, .user = m};
     uint64_t n_spans = dfx_timeline_n_spans(m->timeline);
-    if (!m->timeline || n_spans == m->n_traced)
+    if (n_spans == m->n_traced || dfx_timeline_total_ns(m->timeline, DFX_TRACK_HOST) == 0)
         return;
     m->n_traced = n_spans;
     dfx_timeline_write(m->timeline, m->trace_path, &sink);

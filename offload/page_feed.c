@@ -5,8 +5,8 @@
  *
  *   n_placed <= n_begun <= n_read <= n_asked <= n_list;   n_ended counts visits
  *   reader   asks for a page when it has a place to read to: its own of the RAM tier; a staging buffer, free again when
- *            the page that was in it is placed; on unified memory the place itself, free after `after_visit`. Pages of the
- *            RAM tier that are there pass without a read.
+ *            the page that was in it is placed; on unified memory the place itself, free after `after_visit`. Pages that
+ *            are in the RAM tier already pass without a read.
  *   copier   checks the next page that is read and begins its copy when the end of `after_visit` is marked, a few copies ahead,
  *            and otherwise waits for the oldest of them to end. A page that was read to its place passes.
  *   pin      of a page that is coming makes the ops wait, not the caller.
@@ -18,16 +18,12 @@
  * both threads then let go of what they hold and wait for the next picture. Whoever changes a cursor wakes the others;
  * nobody polls but a pin that can be cancelled.
  * Every wait ends because the plan cannot wait for itself, which dfx_feed_plan_check has made sure of. */
-#include <string.h>
-#include <time.h>
-
 #include "offload/page_feed_internal.h"
-
-enum { CANCEL_POLL_MS = 50 };
 
 static void *reader_main(void *raw);
 static void *copier_main(void *raw);
 static dfx_status start_threads(dfx_feed *feed);
+static void settle(dfx_feed *feed);
 static void wait_ops(const dfx_feed *feed);
 
 dfx_status dfx_feed_open(const dfx_feed_options *options, const dfx_sink *sink, dfx_feed **out) {
@@ -88,8 +84,9 @@ dfx_status dfx_feed_begin(dfx_feed *feed, const dfx_feed_visits *visits) {
         return dfx_fail(feed->sink, DFX_E_INTERNAL,
                         "page feed: wanted some of %u visits, found %u, without %u to %u",
                         plan->n_visits, visits->first, visits->skip_from, visits->skip_to);
-    dfx_feed_end(feed);
+    settle(feed);
     pthread_mutex_lock(&feed->lock);
+    feed->stats.read_bytes += dfx_tier_take_read_bytes(feed->o.tier);
     feed->visits = *visits;
     dfx_feed_list_make(feed);
     feed->n_asked = feed->n_read = feed->n_begun = feed->n_placed = feed->n_joined = 0;
@@ -135,103 +132,6 @@ static void wait_ops(const dfx_feed *feed) {
         be->vt->wait_mark(be, last);
 }
 
-static double now_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* What a page is waited for, as things stand: a page that nobody reads yet has no place to be read to before others are
- * copied. */
-static double *wait_seconds_of(dfx_feed *feed, uint32_t position) {
-    bool is_copying = feed->copying || feed->n_placed < feed->n_begun;
-    bool on_disk = position >= feed->n_read && (feed->n_jobs > 0 || !is_copying);
-    return on_disk ? &feed->stats.disk_wait_seconds : &feed->stats.link_wait_seconds;
-}
-
-/* Until something changes. `until` NULL: however long it takes. */
-static void wait_change(dfx_feed *feed, uint32_t position, const struct timespec *until) {
-    double began = now_seconds(), *seconds = wait_seconds_of(feed, position);
-    if (seconds == &feed->stats.disk_wait_seconds)
-        feed->last_wait = DFX_FEED_WAIT_DISK;
-    else if (feed->last_wait == DFX_FEED_NO_WAIT)
-        feed->last_wait = DFX_FEED_WAIT_LINK;
-    if (until)
-        pthread_cond_timedwait(&feed->changed, &feed->lock, until);
-    else
-        pthread_cond_wait(&feed->changed, &feed->lock);
-    *seconds += now_seconds() - began;
-}
-
-/* Under the lock, which is given up while waiting and while `cancelled` is asked. */
-static dfx_status wait_begun(dfx_feed *feed, uint32_t position, bool (*cancelled)(void *user),
-                             void *user) {
-    while (feed->status == DFX_OK && position >= feed->n_begun) {
-        if (!cancelled) {
-            wait_change(feed, position, NULL);
-            continue;
-        }
-        pthread_mutex_unlock(&feed->lock);
-        bool cancel = cancelled(user);
-        pthread_mutex_lock(&feed->lock);
-        if (cancel)
-            return DFX_E_CANCELLED;
-        if (feed->status != DFX_OK || position < feed->n_begun)
-            break;
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += CANCEL_POLL_MS * 1000000L;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        wait_change(feed, position, &until);
-    }
-    return feed->status;
-}
-
-/* Copies end in order: what ops have waited for is what came before it, too. */
-static dfx_status join(dfx_feed *feed, uint32_t position) {
-    dfx_backend *be = feed->o.backend;
-    if (position < feed->n_placed || position < feed->n_joined)
-        return DFX_OK;
-    feed->n_joined = position + 1;
-    if (feed->last_wait == DFX_FEED_NO_WAIT)
-        feed->last_wait = DFX_FEED_WAIT_LINK;
-    return be->vt->copy_join(be, position);
-}
-
-dfx_status dfx_feed_pin(dfx_feed *feed, uint32_t visit, bool (*cancelled)(void *user), void *user,
-                        void **base) {
-    const dfx_plan *plan = feed->o.plan;
-    dfx_status status = DFX_OK;
-    pthread_mutex_lock(&feed->lock);
-    bool in_order =
-        visit < plan->n_visits && visit >= feed->n_ended && !dfx_feed_is_held(feed, visit);
-    if (in_order && (!feed->stop || feed->status != DFX_OK)) {
-        uint32_t position = feed->position[feed->transfer_of[visit]];
-        double began = now_seconds();
-        feed->last_wait = DFX_FEED_NO_WAIT;
-        if (feed->status != DFX_OK)
-            status = feed->status;
-        else if (position != UINT32_MAX) /* else it came in an earlier picture, to stay */
-            status = wait_begun(feed, position, cancelled, user);
-        if (status == DFX_OK && position != UINT32_MAX)
-            status = join(feed, position);
-        feed->stats.wait_seconds += now_seconds() - began;
-    } else {
-        status = dfx_fail(feed->sink, DFX_E_INTERNAL,
-                          "page feed: visit %u was pinned out of turn, held, or outside a picture",
-                          visit);
-    }
-    pthread_mutex_unlock(&feed->lock);
-    if (status == DFX_OK)
-        *base = (char *)feed->o.arena + plan->visits[visit].off;
-    return status;
-}
-
-dfx_feed_wait dfx_feed_last_wait(const dfx_feed *feed) {
-    return feed->last_wait; /* which pin alone writes */
-}
-
 void dfx_feed_unpin(dfx_feed *feed, uint32_t visit) {
     pthread_mutex_lock(&feed->lock);
     dfx_feed_set_n_ended(feed, visit + 1);
@@ -239,7 +139,8 @@ void dfx_feed_unpin(dfx_feed *feed, uint32_t visit) {
     pthread_mutex_unlock(&feed->lock);
 }
 
-void dfx_feed_end(dfx_feed *feed) {
+/* Nothing is in flight any more. */
+static void settle(dfx_feed *feed) {
     pthread_mutex_lock(&feed->lock);
     feed->stop = true;
     pthread_cond_broadcast(&feed->changed);
@@ -248,6 +149,11 @@ void dfx_feed_end(dfx_feed *feed) {
     feed->status = DFX_OK;
     pthread_mutex_unlock(&feed->lock);
     wait_ops(feed);
+}
+
+void dfx_feed_end(dfx_feed *feed) {
+    settle(feed);
+    dfx_tier_drop_early(feed->o.tier);
 }
 
 void dfx_feed_get_stats(const dfx_feed *feed, dfx_feed_stats *out) {
@@ -273,12 +179,16 @@ static const dfx_transfer *transfer_at(const dfx_feed *feed, uint32_t position) 
     return &feed->o.plan->transfers[feed->list[position]];
 }
 
+static dfx_feed_way way_at(const dfx_feed *feed, uint32_t position) {
+    return feed->way[feed->list[position]];
+}
+
 static void *staging_buffer(const dfx_feed *feed, uint64_t nth) {
     return (char *)feed->staging.ptr + nth % feed->o.plan->n_staging * feed->staging_stride;
 }
 
 /* Is there a place to read the next page to? */
-static bool may_ask(const dfx_feed *feed) {
+static bool may_ask(dfx_feed *feed) {
     if (feed->stop || feed->n_asked == feed->n_list)
         return false;
     const dfx_transfer *transfer = transfer_at(feed, feed->n_asked);
@@ -286,7 +196,7 @@ static bool may_ask(const dfx_feed *feed) {
         return false;
     uint32_t page_idx = transfer->page_idx;
     dfx_feed_way way = dfx_feed_way_of(feed, page_idx);
-    if (way == FEED_WAY_RAM && feed->is_loaded[page_idx])
+    if (dfx_feed_held(feed, page_idx)->loaded) /* kept, or early */
         return true;
     if (feed->n_jobs == DFX_DISK_RANGES_MAX)
         return false;
@@ -294,7 +204,8 @@ static bool may_ask(const dfx_feed *feed) {
         feed->n_stored_used == FEED_STORED_BUFFERS)
         return false;
     if (way == FEED_WAY_STAGED)
-        return feed->n_staging_asked - feed->n_staging_placed < feed->o.plan->n_staging;
+        return feed->n_staging_asked - feed->n_staging_placed < feed->o.plan->n_staging &&
+               dfx_feed_buffer_is_empty(feed, staging_buffer(feed, feed->n_staging_asked));
     return way == FEED_WAY_RAM || place_is_free(feed, transfer);
 }
 
@@ -312,39 +223,50 @@ static dfx_status wait_place(const dfx_feed *feed, const dfx_transfer *transfer)
 }
 
 /* Where the bytes of the page shall be, and how much may be written there. */
-static void *reading_place(dfx_feed *feed, const dfx_transfer *transfer, size_t *room) {
-    switch (dfx_feed_way_of(feed, transfer->page_idx)) {
-    case FEED_WAY_RAM:
-        *room = dfx_feed_ram_bytes(feed, transfer->page_idx);
-        return dfx_feed_ram_place(feed, transfer->page_idx);
-    case FEED_WAY_STAGED:
+static void *reading_place(dfx_feed *feed, const dfx_transfer *transfer, dfx_feed_way way,
+                           size_t *room) {
+    if (way == FEED_WAY_RAM) {
+        *room = dfx_tier_page_bytes(feed->o.tier, feed->o.page_idx[transfer->page_idx]);
+        return dfx_feed_held(feed, transfer->page_idx)->mem.ptr;
+    }
+    if (way == FEED_WAY_STAGED) {
         *room = feed->staging_stride;
         return staging_buffer(feed, feed->n_staging_asked++);
-    case FEED_WAY_PLACE:
-        break;
     }
     *room = (size_t)dfx_feed_page(feed, transfer->page_idx)->bytes; /* others live behind it */
     return (char *)feed->o.arena + transfer->off;
 }
 
+/* A page that is there is not read. One that came early is so for the first that asks: it will be gone. */
+static bool take_loaded(dfx_feed *feed, const dfx_transfer *transfer) {
+    dfx_tier_page *held = dfx_feed_held(feed, transfer->page_idx);
+    dfx_feed_way *way = &feed->way[feed->list[feed->n_asked]];
+    *way = dfx_feed_way_of(feed, transfer->page_idx);
+    if (!held->loaded)
+        return false;
+    if (*way != FEED_WAY_RAM) {
+        *way = FEED_WAY_EARLY;
+        held->loaded = false;
+    }
+    feed->n_asked++;
+    return true;
+}
+
 static dfx_status ask(dfx_feed *feed) {
     const dfx_transfer *transfer = transfer_at(feed, feed->n_asked);
     const dfx_packed_page *page = dfx_feed_page(feed, transfer->page_idx);
-    if (dfx_feed_way_of(feed, transfer->page_idx) == FEED_WAY_RAM) {
-        if (feed->is_loaded[transfer->page_idx]) {
-            feed->n_asked++;
-            return DFX_OK;
-        }
-        feed->is_loaded[transfer->page_idx] =
-            true; /* for those that ask later: jobs end in order */
-    }
-    if (dfx_feed_way_of(feed, transfer->page_idx) == FEED_WAY_PLACE)
+    if (take_loaded(feed, transfer))
+        return DFX_OK;
+    dfx_feed_way way = way_at(feed, feed->n_asked);
+    if (way == FEED_WAY_RAM) /* for those that ask later: jobs end in order */
+        dfx_feed_held(feed, transfer->page_idx)->loaded = true;
+    if (way == FEED_WAY_PLACE)
         DFX_TRY(wait_place(feed, transfer));
     feed_job *job = &feed->jobs[(feed->first_job + feed->n_jobs++) % DFX_DISK_RANGES_MAX];
     *job = (feed_job){
         .position = feed->n_asked++, .page_idx = transfer->page_idx, .asked_ns = dfx_clock_ns()};
     size_t room;
-    job->dst = reading_place(feed, transfer, &room);
+    job->dst = reading_place(feed, transfer, way, &room);
     dfx_disk_range range = {
         .off = page->off, .dst = job->dst, .bytes = (size_t)page->stored_bytes, .room = room};
     if (page->codec != DFX_CODEC_RAW) {
@@ -413,8 +335,11 @@ static void drop_jobs(dfx_feed *feed) {
     pthread_mutex_unlock(&feed->lock);
     dfx_disk_drain(feed->disk);
     pthread_mutex_lock(&feed->lock);
-    for (uint32_t i = 0; i < feed->n_jobs; i++)
-        feed->is_loaded[feed->jobs[(feed->first_job + i) % DFX_DISK_RANGES_MAX].page_idx] = false;
+    for (uint32_t i = 0; i < feed->n_jobs; i++) {
+        const feed_job *job = &feed->jobs[(feed->first_job + i) % DFX_DISK_RANGES_MAX];
+        if (way_at(feed, job->position) == FEED_WAY_RAM)
+            dfx_feed_held(feed, job->page_idx)->loaded = false;
+    }
     feed->n_jobs = feed->n_stored_used = 0;
     pthread_cond_broadcast(&feed->changed);
 }
@@ -448,21 +373,18 @@ static void note_copy(const dfx_feed *feed, const dfx_transfer *transfer, uint64
     dfx_timeline_span(feed->o.timeline, DFX_TRACK_COPY, page->name, begin_ns, end_ns, page->bytes);
 }
 
-/* What was read is what was packed, and a page of the RAM tier is pinned: reads have touched it, which makes that quick. */
-static dfx_status check_page(dfx_feed *feed, uint32_t page_idx, char *bytes) {
-    dfx_backend *be = feed->o.backend;
-    bool in_ram = dfx_feed_way_of(feed, page_idx) == FEED_WAY_RAM;
-    if (!feed->is_verified[page_idx] || (feed->o.verify == DFX_VERIFY_ALWAYS && !in_ram)) {
-        feed->is_verified[page_idx] = false;
+/* What was read is what was packed, and a page in RAM is pinned. */
+static dfx_status check_page(dfx_feed *feed, uint32_t page_idx, dfx_feed_way way, char *bytes) {
+    dfx_tier_page *held = dfx_feed_held(feed, page_idx);
+    if (!held->verified || (feed->o.verify == DFX_VERIFY_ALWAYS && way != FEED_WAY_RAM)) {
+        held->verified = false;
         DFX_TRY(
             dfx_packed_verify(feed->o.packed, dfx_feed_page(feed, page_idx), bytes, feed->sink));
-        feed->is_verified[page_idx] = true;
+        held->verified = true;
     }
-    if (in_ram && !feed->is_pinned[page_idx]) {
-        DFX_TRY(be->vt->pin(be, bytes, dfx_feed_ram_bytes(feed, page_idx)));
-        feed->is_pinned[page_idx] = true;
-    }
-    return DFX_OK;
+    return way == FEED_WAY_RAM || way == FEED_WAY_EARLY
+               ? dfx_tier_pin(feed->o.tier, feed->o.page_idx[page_idx])
+               : DFX_OK;
 }
 
 static dfx_status queue_copy(dfx_feed *feed, const dfx_transfer *transfer, uint32_t mark,
@@ -479,15 +401,16 @@ static dfx_status queue_copy(dfx_feed *feed, const dfx_transfer *transfer, uint3
 /* The lock is given up while the page is looked at and the backend is asked; n_begun is the copier's own. */
 static void begin_copy(dfx_feed *feed) {
     const dfx_transfer *transfer = transfer_at(feed, feed->n_begun);
-    dfx_feed_way way = dfx_feed_way_of(feed, transfer->page_idx);
+    dfx_tier_page *held = dfx_feed_held(feed, transfer->page_idx);
+    dfx_feed_way way = way_at(feed, feed->n_begun);
     uint32_t mark = mark_of(feed, transfer);
     char *place = (char *)feed->o.arena + transfer->off;
-    char *src = way == FEED_WAY_STAGED ? staging_buffer(feed, feed->n_staging_begun)
-                : way == FEED_WAY_RAM  ? dfx_feed_ram_place(feed, transfer->page_idx)
-                                       : place;
+    char *src = way == FEED_WAY_STAGED  ? staging_buffer(feed, feed->n_staging_begun)
+                : way == FEED_WAY_PLACE ? place
+                                        : held->mem.ptr;
     feed->copying = true;
     pthread_mutex_unlock(&feed->lock);
-    dfx_status status = check_page(feed, transfer->page_idx, src);
+    dfx_status status = check_page(feed, transfer->page_idx, way, src);
     if (status == DFX_OK && way != FEED_WAY_PLACE)
         status = queue_copy(feed, transfer, mark, place, src);
     pthread_mutex_lock(&feed->lock);
@@ -496,8 +419,8 @@ static void begin_copy(dfx_feed *feed) {
         feed->n_staging_begun += way == FEED_WAY_STAGED;
         feed->n_begun++;
     } else {
-        if (!feed->is_verified[transfer->page_idx])
-            feed->is_loaded[transfer->page_idx] = false;
+        if (way == FEED_WAY_RAM)
+            held->loaded = held->verified;
         fail(feed, status);
     }
     pthread_cond_broadcast(&feed->changed);
@@ -508,7 +431,7 @@ static void begin_copy(dfx_feed *feed) {
 static void end_copy(dfx_feed *feed) {
     const dfx_transfer *transfer = transfer_at(feed, feed->n_placed);
     dfx_backend *be = feed->o.backend;
-    dfx_feed_way way = dfx_feed_way_of(feed, transfer->page_idx);
+    dfx_feed_way way = way_at(feed, feed->n_placed);
     dfx_status status = DFX_OK;
     if (way != FEED_WAY_PLACE) {
         uint32_t copy = feed->n_placed;
@@ -521,6 +444,8 @@ static void end_copy(dfx_feed *feed) {
             if (status == DFX_OK)
                 note_copy(feed, transfer, (uint64_t)at.begin_ns, (uint64_t)at.end_ns);
         }
+        if (way == FEED_WAY_EARLY)
+            dfx_tier_drop_taken(feed->o.tier, feed->o.page_idx[transfer->page_idx]);
         pthread_mutex_lock(&feed->lock);
         feed->copying = false;
         feed->stats.copied_bytes += dfx_feed_page(feed, transfer->page_idx)->bytes;

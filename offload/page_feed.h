@@ -1,6 +1,7 @@
 /* Feed: plays a plan's timetable: disk -> pinned -> device. It has no policy of its own.
  *
  *   a page of the RAM tier    COLD --read--> PINNED --verified, copy--> PLACED --visit ends--> its place is free again
+ *   one that came early       LOADED --verified, pinned, copy--> PLACED  (given back, if the plan does not keep it)
  *   any other page            COLD --read into a staging buffer--> STAGED --verified, copy--> PLACED  (buffer free again)
  *   on unified memory         COLD --read straight to its place--> PLACED
  *
@@ -15,6 +16,7 @@
 #include "offload/disk.h"
 #include "offload/packed.h"
 #include "offload/plan.h"
+#include "offload/ram_tier.h"
 
 typedef struct dfx_feed dfx_feed;
 
@@ -24,6 +26,8 @@ typedef struct dfx_feed_options {
     const dfx_plan *plan;     /* borrowed until close */
     const dfx_packed *packed; /* borrowed until close */
     const uint32_t *page_idx; /* [plan->n_pages]: index in the packed file; borrowed until close */
+    dfx_tier *tier;           /* of the packed file; borrowed until close, and nobody else's */
+    uint64_t early_bytes;     /* what came early may take beside plan->host_bytes, until copied */
     dfx_backend *backend;     /* borrowed until close */
     void *arena;              /* device address of the plan's arena */
     uint32_t queue_depth;     /* reads in flight; 0: a sane default */
@@ -33,15 +37,17 @@ typedef struct dfx_feed_options {
     dfx_timeline *timeline;   /* of reads and copies; borrowed until close; NULL: none */
 } dfx_feed_options;
 
+/* Since open. What was read early is counted by the first begin. */
 typedef struct dfx_feed_stats {
-    uint64_t read_bytes, copied_bytes; /* since open */
-    double wait_seconds;               /* the executor has waited in pin, since open */
-    double disk_wait_seconds;          /* of it, for a page that was not read yet */
-    double link_wait_seconds;          /* of it, for a page that was, and was not copied yet */
-    const char *io;                    /* how it reads by now: what dfx_disk_mode says */
+    uint64_t read_bytes, copied_bytes;
+    double wait_seconds;      /* the executor has waited in pin */
+    double disk_wait_seconds; /* of it, for a page that was not read yet */
+    double link_wait_seconds; /* of it, for a page that was, and was not copied yet */
+    const char *io;           /* how it reads by now: what dfx_disk_mode says */
 } dfx_feed_stats;
 
-/* Allocates RAM tier and staging (plan->host_bytes) and starts the threads. Errors: DFX_E_NOFIT, DFX_E_IO. */
+/* Ends early reading, allocates staging and what the RAM tier lacks (plan->host_bytes, all included) and starts the threads.
+ * What it leaves in the tier the next feed finds there. Errors: DFX_E_NOFIT, DFX_E_IO. */
 dfx_status dfx_feed_open(const dfx_feed_options *options, const dfx_sink *sink, dfx_feed **out);
 void dfx_feed_close(dfx_feed *feed); /* at any moment; NULL is fine */
 
@@ -74,8 +80,8 @@ dfx_feed_wait dfx_feed_last_wait(const dfx_feed *feed);
 /* The visit has ended: its place may be written over as the timetable says. */
 void dfx_feed_unpin(dfx_feed *feed, uint32_t visit);
 
-/* The picture is finished or abandoned; returns when nothing is in flight. Permanent pages that came stay; after an error or
- * an abandoned picture the next begin starts clean. */
+/* The picture is finished or abandoned; returns when nothing is in flight. Permanent pages that came stay, what came early and
+ * was not asked for is given back; after an error or an abandoned picture the next begin starts clean. */
 void dfx_feed_end(dfx_feed *feed);
 
 void dfx_feed_get_stats(const dfx_feed *feed, dfx_feed_stats *out);

@@ -10,8 +10,14 @@
 
 enum { FEED_ALIGN = DFX_DISK_ALIGN, FEED_STORED_BUFFERS = 2 };
 
-/* How a page comes to its place. */
-typedef enum dfx_feed_way { FEED_WAY_RAM, FEED_WAY_STAGED, FEED_WAY_PLACE } dfx_feed_way;
+/* How a page comes to its place: from the RAM tier, where it is kept, or where it came early and is once; through staging; read
+ * to it. */
+typedef enum dfx_feed_way {
+    FEED_WAY_RAM,
+    FEED_WAY_EARLY,
+    FEED_WAY_STAGED,
+    FEED_WAY_PLACE
+} dfx_feed_way;
 
 /* A page that is being read. */
 typedef struct feed_job {
@@ -28,11 +34,11 @@ struct dfx_feed {
 
     /* Of the plan; they do not change after open. Owned. */
     uint32_t *transfer_of; /* [n_visits]: the transfer that brings what the visit uses */
-    uint64_t *ram_off;     /* [n_pages] */
 
-    /* One block each, so that no more is locked than the plan has booked. Staging is pinned at once, the RAM tier page by
-     * page as it is filled: pinning takes longer than a read may wait to begin. */
-    dfx_mem ram, staging;
+    /* One block. Staging is pinned at once, the RAM tier page by page as it is filled: pinning takes longer than a read may
+     * wait to begin. */
+    dfx_mem staging;
+    bool staging_is_block; /* of the tier, with pages in it that came early */
     size_t staging_stride;
     /* For compressed pages: FEED_STORED_BUFFERS places to read to, and scratch. `stored` begins on a border of `stored_mem`. */
     dfx_mem stored_mem, stored, scratch;
@@ -40,9 +46,7 @@ struct dfx_feed {
 
     dfx_disk *disk; /* the reader's alone. Owned */
 
-    /* The copier's alone. Owned. [n_pages] */
-    bool *is_verified, *is_pinned; /* is_pinned: its place of the RAM tier */
-    uint64_t read_ns;              /* when the last page was read, checked and expanded */
+    uint64_t read_ns; /* the reader's alone: when the last page was read and expanded */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -55,8 +59,8 @@ struct dfx_feed {
     dfx_status status; /* of the picture */
     dfx_feed_visits visits;
     dfx_feed_wait last_wait;
-    bool *is_loaded;    /* [n_pages]: in its place of the RAM tier, or on the way there */
     bool *is_made;      /* [n_transfers]: a permanent page that has come */
+    dfx_feed_way *way;  /* [n_transfers]: of this picture, once it is asked for */
     uint32_t *list;     /* [n_transfers]: those of this picture */
     uint32_t *position; /* [n_transfers]: in the list, or UINT32_MAX */
     uint32_t n_list, n_asked, n_read, n_begun, n_placed, n_joined, n_ended;
@@ -74,6 +78,10 @@ dfx_status dfx_feed_plan_check(dfx_feed *feed);
 dfx_status dfx_feed_memory_init(dfx_feed *feed);
 void dfx_feed_memory_fini(dfx_feed *feed); /* after a failed init too */
 
+/* Under the lock, by the reader. Has the buffer nothing in it that came early and is on its way to the device? What lies there and
+ * has not been asked for is forgotten. */
+bool dfx_feed_buffer_is_empty(dfx_feed *feed, const void *buffer);
+
 /* page_feed_list.c; under the lock. The last visit that is made in this picture and is not after `visit`; DFX_NO_VISIT: none. */
 uint32_t dfx_feed_last_made(const dfx_feed *feed, uint32_t visit);
 bool dfx_feed_is_held(const dfx_feed *feed, uint32_t visit);
@@ -87,15 +95,12 @@ static inline const dfx_packed_page *dfx_feed_page(const dfx_feed *feed, uint32_
     return dfx_packed_page_at(feed->o.packed, feed->o.page_idx[page_idx]);
 }
 
-/* The place of a page in the RAM tier. */
-static inline void *dfx_feed_ram_place(const dfx_feed *feed, uint32_t page_idx) {
-    return (char *)feed->ram.ptr + feed->ram_off[page_idx];
+/* A page in the RAM tier. */
+static inline dfx_tier_page *dfx_feed_held(const dfx_feed *feed, uint32_t page_idx) {
+    return dfx_tier_page_at(feed->o.tier, feed->o.page_idx[page_idx]);
 }
 
-static inline size_t dfx_feed_ram_bytes(const dfx_feed *feed, uint32_t page_idx) {
-    return dfx_align_up((size_t)dfx_feed_page(feed, page_idx)->bytes, FEED_ALIGN);
-}
-
+/* But for what came early. */
 static inline dfx_feed_way dfx_feed_way_of(const dfx_feed *feed, uint32_t page_idx) {
     return feed->o.plan->in_ram[page_idx] ? FEED_WAY_RAM
            : feed->o.unified              ? FEED_WAY_PLACE

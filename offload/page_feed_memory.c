@@ -1,7 +1,7 @@
 /* The still part of the feed: is the plan one that can be played, and the memory that pages pass through.
  *
- * All sizes are rounded up to blocks of the disk, so that direct reads may fill them. The RAM tier is one block and staging
- * another: what is locked in the end is what the plan has booked, but for the rounding.
+ * All sizes are rounded up to blocks of the disk, so that direct reads may fill them. Staging is one block, each page of the RAM
+ * tier another: what is locked in the end is what the plan has booked, but for the rounding.
  * Only staging, which is read into again and again, is registered with the ring; a page of the RAM tier is read once. */
 #include <inttypes.h>
 
@@ -80,15 +80,13 @@ dfx_status dfx_feed_plan_check(dfx_feed *feed) {
     return status;
 }
 
-/* Places of the RAM tier, one behind the other, and the sizes that the other buffers need. */
-static dfx_status lay_out(dfx_feed *feed, size_t *ram_bytes, size_t *stored, size_t *scratch) {
+/* The sizes that buffers for compressed pages need. */
+static dfx_status lay_out(dfx_feed *feed, size_t *stored, size_t *scratch) {
     const dfx_plan *plan = feed->o.plan;
-    *ram_bytes = *stored = *scratch = 0;
+    *stored = *scratch = 0;
     for (uint32_t p = 0; p < plan->n_pages; p++) {
         const dfx_packed_page *page = dfx_feed_page(feed, p);
-        feed->ram_off[p] = *ram_bytes;
-        if (page->bytes > SIZE_MAX / 4 || page->stored_bytes > SIZE_MAX / 4 ||
-            (plan->in_ram[p] && !dfx_add_size(*ram_bytes, dfx_feed_ram_bytes(feed, p), ram_bytes)))
+        if (page->bytes > SIZE_MAX / 4 || page->stored_bytes > SIZE_MAX / 4)
             return dfx_fail(feed->sink, DFX_E_NOFIT,
                             "page %s: %" PRIu64 " bytes are more than can be addressed", page->name,
                             page->bytes);
@@ -128,49 +126,94 @@ static dfx_status open_disk(dfx_feed *feed) {
     return DFX_OK;
 }
 
+/* While early reading goes on: pinning takes long. */
+static dfx_status alloc_staging(dfx_feed *feed, size_t bytes) {
+    dfx_backend *be = feed->o.backend;
+    dfx_mem block = dfx_tier_block(feed->o.tier);
+    if (!block.ptr || block.bytes != bytes)
+        return be->vt->pinned_alloc(be, bytes, "staging", &feed->staging);
+    DFX_TRY(be->vt->pin(be, block.ptr, bytes));
+    dfx_tier_take_block(feed->o.tier);
+    feed->staging = block;
+    feed->staging_is_block = true;
+    return DFX_OK;
+}
+
+static void free_staging(dfx_feed *feed) {
+    dfx_backend *be = feed->o.backend;
+    if (!feed->staging_is_block) {
+        be->vt->pinned_free(be, &feed->staging);
+        return;
+    }
+    dfx_tier_drop_early(feed->o.tier);
+    be->vt->unpin(be, feed->staging.ptr, feed->staging.bytes);
+    dfx_mem_unmap(&feed->staging);
+}
+
+static bool overlap(const dfx_mem *a, const char *b, size_t b_bytes) {
+    const char *from = a->ptr;
+    return from < b + b_bytes && b < from + a->bytes;
+}
+
+bool dfx_feed_buffer_is_empty(dfx_feed *feed, const void *buffer) {
+    size_t bytes = feed->staging_stride;
+    if (!feed->staging_is_block)
+        return true;
+    for (uint32_t i = feed->n_placed; i < feed->n_asked; i++) {
+        uint32_t k = feed->list[i];
+        const dfx_tier_page *held = dfx_feed_held(feed, feed->o.plan->transfers[k].page_idx);
+        if (feed->way[k] == FEED_WAY_EARLY && overlap(&held->mem, buffer, bytes))
+            return false;
+    }
+    for (uint32_t p = 0; p < feed->o.plan->n_pages; p++) {
+        dfx_tier_page *held = dfx_feed_held(feed, p);
+        if (held->in_block && overlap(&held->mem, buffer, bytes))
+            held->loaded = false;
+    }
+    return true;
+}
+
+static dfx_status tell_tier(const dfx_feed *feed) {
+    const dfx_plan *plan = feed->o.plan;
+    bool *is_kept;
+    DFX_TRY(dfx_new_array(feed->sink, dfx_packed_n_pages(feed->o.packed), "page feed", &is_kept));
+    for (uint32_t p = 0; p < plan->n_pages; p++)
+        is_kept[feed->o.page_idx[p]] |= plan->in_ram[p];
+    dfx_tier_want(feed->o.tier, is_kept, feed->o.backend);
+    dfx_free(is_kept);
+    return DFX_OK;
+}
+
 dfx_status dfx_feed_memory_init(dfx_feed *feed) {
     const dfx_plan *plan = feed->o.plan;
-    dfx_backend *be = feed->o.backend;
-    size_t ram_bytes, stored, scratch, staging_bytes;
-    DFX_TRY(dfx_new_array(feed->sink, plan->n_pages, "page feed", &feed->ram_off));
-    DFX_TRY(dfx_new_array(feed->sink, plan->n_pages, "page feed", &feed->is_verified));
-    DFX_TRY(dfx_new_array(feed->sink, plan->n_pages, "page feed", &feed->is_pinned));
-    DFX_TRY(dfx_new_array(feed->sink, plan->n_pages, "page feed", &feed->is_loaded));
+    size_t stored, scratch, staging_bytes;
     DFX_TRY(dfx_new_array(feed->sink, plan->n_transfers, "page feed", &feed->is_made));
+    DFX_TRY(dfx_new_array(feed->sink, plan->n_transfers, "page feed", &feed->way));
     DFX_TRY(dfx_new_array(feed->sink, plan->n_transfers, "page feed", &feed->list));
     DFX_TRY(dfx_new_array(feed->sink, plan->n_transfers, "page feed", &feed->position));
-    DFX_TRY(lay_out(feed, &ram_bytes, &stored, &scratch));
+    DFX_TRY(lay_out(feed, &stored, &scratch));
     feed->staging_stride = dfx_align_up((size_t)plan->staging_bytes, FEED_ALIGN);
     if (!dfx_mul_size(feed->staging_stride, plan->n_staging, &staging_bytes))
         return dfx_fail(feed->sink, DFX_E_NOFIT,
                         "%u staging buffers of %" PRIu64 " bytes are more than can be addressed",
                         plan->n_staging, plan->staging_bytes);
-    if (ram_bytes > 0)
-        DFX_TRY(
-            dfx_mem_alloc_aligned(feed->sink, ram_bytes, FEED_ALIGN, "pages in RAM", &feed->ram));
+    DFX_TRY(tell_tier(feed));
     if (staging_bytes > 0)
-        DFX_TRY(be->vt->pinned_alloc(be, staging_bytes, "staging", &feed->staging));
+        DFX_TRY(alloc_staging(feed, staging_bytes));
     DFX_TRY(alloc_stored(feed, stored, scratch));
+    DFX_TRY(dfx_tier_settle(feed->o.tier, feed->o.early_bytes));
     return open_disk(feed);
 }
 
 void dfx_feed_memory_fini(dfx_feed *feed) {
-    dfx_backend *be = feed->o.backend;
     dfx_disk_close(feed->disk);
     dfx_mem_free(&feed->scratch);
     dfx_mem_free(&feed->stored_mem);
     if (feed->staging.ptr)
-        be->vt->pinned_free(be, &feed->staging);
-    for (uint32_t p = 0; feed->is_pinned && p < feed->o.plan->n_pages; p++)
-        if (feed->is_pinned[p])
-            be->vt->unpin(be, dfx_feed_ram_place(feed, p), dfx_feed_ram_bytes(feed, p));
-    dfx_mem_free(&feed->ram);
+        free_staging(feed);
     dfx_free(feed->position);
     dfx_free(feed->list);
+    dfx_free(feed->way);
     dfx_free(feed->is_made);
-    dfx_free(feed->is_loaded);
-    dfx_free(feed->is_pinned);
-    dfx_free(feed->is_verified);
-    dfx_free(feed->ram_off);
     dfx_free(feed->transfer_of);
 }

@@ -35,6 +35,12 @@ uint32_t dfx_plan_n_staging(const dfx_plan_problem *p, uint64_t tier, uint64_t o
     return n;
 }
 
+uint64_t dfx_plan_staging_most(uint64_t page_bytes, uint64_t ram_budget_bytes) {
+    dfx_plan_problem p = {.ram_budget_bytes = ram_budget_bytes};
+    uint64_t one = dfx_plan_host_bytes(&(dfx_plan_page){.bytes = page_bytes});
+    return dfx_plan_n_staging(&p, 0, one) * one;
+}
+
 /* Staging is for what is not in the RAM tier: permanent pages too, which pass through it once. */
 static uint64_t largest_staged(const host *h) {
     uint64_t largest = 0;

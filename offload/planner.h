@@ -16,6 +16,9 @@ enum { DFX_PLAN_SLOTS_MAX = 64 };
 /* Errors: DFX_E_NOFIT before any work, with the table of owners and the smallest budget (or RAM budget) that would do. */
 dfx_status dfx_plan_make(const dfx_plan_problem *problem, const dfx_sink *sink, dfx_plan *out);
 
+/* Staging at the most, bytes, whatever plan is made for pages of which none has more than `page_bytes`. */
+uint64_t dfx_plan_staging_most(uint64_t page_bytes, uint64_t ram_budget_bytes);
+
 /* Seconds from the start of a picture. */
 typedef struct dfx_plan_times {
     double *visit_end;                     /* [n_visits]; borrowed, as the others */

@@ -282,12 +282,26 @@ void feed_rig_fini(feed_rig *rig) {
 
 dfx_status feed_rig_open(feed_rig *rig) {
     memset(rig->arena, 0xab, rig->plan.arena_bytes);
-    return dfx_feed_open(&rig->options, &rig->dir->log.sink, &rig->feed);
+    dfx_status status = feed_rig_open_tier(rig);
+    if (status == DFX_OK)
+        status = dfx_feed_open(&rig->options, &rig->dir->log.sink, &rig->feed);
+    if (status != DFX_OK)
+        feed_rig_close(rig);
+    return status;
+}
+
+dfx_status feed_rig_open_tier(feed_rig *rig) {
+    dfx_tier_options options = {
+        .packed = rig->packed, .os = rig->options.os, .timeline = rig->options.timeline};
+    return rig->options.tier ? DFX_OK
+                             : dfx_tier_open(&options, &rig->dir->log.sink, &rig->options.tier);
 }
 
 void feed_rig_close(feed_rig *rig) {
     dfx_feed_close(rig->feed);
     rig->feed = NULL;
+    dfx_tier_close(rig->options.tier);
+    rig->options.tier = NULL;
 }
 
 static void look(const feed_rig *rig, uint32_t visit, const unsigned char *base) {

@@ -78,7 +78,9 @@ void feed_rig_init(feed_rig *rig, tmpdir *dir, uint64_t seed, const feed_rig_sha
 void feed_rig_fini(feed_rig *rig); /* closes the feed; the test fails when anything is still held */
 uint64_t feed_rig_random(feed_rig *rig, uint64_t below);
 
+/* The feed, and its tier unless there is one. */
 dfx_status feed_rig_open(feed_rig *rig);
+dfx_status feed_rig_open_tier(feed_rig *rig);
 void feed_rig_close(feed_rig *rig);
 
 /* Visits [first, end): pin, look at the page, rest, look again, unpin. Returns the first failure of a pin. */

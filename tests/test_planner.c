@@ -174,10 +174,11 @@ static void sizes_add_up(const dfx_plan *plan, const dfx_plan_problem *p) {
 }
 
 static void host_adds_up(const dfx_plan *plan, const dfx_plan_problem *p) {
-    uint64_t tier = 0;
+    uint64_t tier = 0, largest = 0;
     for (uint32_t i = 0; i < p->n_pages; i++) {
         uint64_t bytes =
             p->pages[i].bytes > p->pages[i].disk_bytes ? p->pages[i].bytes : p->pages[i].disk_bytes;
+        largest = bytes > largest ? bytes : largest;
         tier += plan->in_ram[i] ? (bytes + 4095) / 4096 * 4096 : 0;
         assert_false(plan->in_ram[i] && plan->permanent[i]);
         assert_false(plan->in_ram[i] && p->offload == DFX_OFFLOAD_NVME);
@@ -185,6 +186,10 @@ static void host_adds_up(const dfx_plan *plan, const dfx_plan_problem *p) {
     assert_true(plan->host_bytes == tier + plan->n_staging * plan->staging_bytes);
     assert_true(plan->host_bytes <= p->ram_budget_bytes);
     assert_true(!p->profile->unified || plan->host_bytes == 0);
+    uint64_t most = dfx_plan_staging_most(largest, p->ram_budget_bytes);
+    assert_true(plan->n_staging * plan->staging_bytes <= most);
+    if (p->offload == DFX_OFFLOAD_NVME && !p->profile->unified) /* all pages pass through it */
+        assert_true(plan->host_bytes == most);
 }
 
 /* Returns how far the steady step of the simulated picture is from the plan's promise, as a part of it. */

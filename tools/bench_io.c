@@ -25,6 +25,7 @@ typedef struct bench {
     dfx_plan plan;      /* its arrays owned here */
     dfx_backend *backend;
     dfx_mem arena;
+    dfx_tier *tier;
     dfx_feed *feed;
 } bench;
 
@@ -92,9 +93,11 @@ static dfx_status set_up(bench *b) {
     b->bare.cancelled = b->options->cancelled;
     DFX_TRY(dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = 1}, b->sink, &b->backend));
     DFX_TRY(b->backend->vt->alloc(b->backend, (size_t)b->plan.arena_bytes, "bench", &b->arena));
+    DFX_TRY(dfx_tier_open(&(dfx_tier_options){.packed = b->packed}, b->sink, &b->tier));
     return dfx_feed_open(&(dfx_feed_options){.plan = &b->plan,
                                              .packed = b->packed,
                                              .page_idx = b->page_idx,
+                                             .tier = b->tier,
                                              .backend = b->backend,
                                              .arena = b->arena.ptr,
                                              .queue_depth = out->queue_depth},
@@ -103,6 +106,7 @@ static dfx_status set_up(bench *b) {
 
 static void tear_down(bench *b) {
     dfx_feed_close(b->feed);
+    dfx_tier_close(b->tier);
     if (b->backend) {
         b->backend->vt->free(b->backend, &b->arena);
         b->backend->vt->close(b->backend);

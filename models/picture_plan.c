@@ -1,17 +1,19 @@
 #include "models/picture_plan.h"
 
+#include "kernels/product_workspace.h"
 #include "models/lanes.h"
 #include "offload/executor.h"
 
-/* What a CUDA backend holds beside its context: cuBLASLt's workspace, and the largest part of its own. */
-enum { PRODUCT_WORKSPACE_BYTES = 32 << 20, OP_WORKSPACE_BYTES = 64 << 20 };
+/* The largest part of what a CUDA backend holds beside its context and what products want. */
+enum { OP_WORKSPACE_BYTES = 64 << 20 };
 
 /* workspace_bytes and driver_bytes. */
 static dfx_status workspace(const dfx_picture_question *q, const dfx_program p[DFX_N_PROGRAMS],
                             dfx_plan_problem *problem) {
     problem->driver_bytes = q->profile->context_bytes;
-    problem->workspace_bytes =
-        q->profile->context_bytes + PRODUCT_WORKSPACE_BYTES + OP_WORKSPACE_BYTES;
+    problem->workspace_bytes = q->profile->context_bytes +
+                               dfx_product_workspace_bytes((int)q->profile->sm) +
+                               OP_WORKSPACE_BYTES;
     if (!q->backend)
         return DFX_OK;
     for (int i = 0; i < DFX_N_PROGRAMS; i++)

@@ -2,23 +2,32 @@
  *
  * Every moment of the play is the latest of some earlier moments plus a constant: a max-plus linear system, in which link,
  * disk, slots and device wait for each other. From some repetition on, the distances between its clocks repeat; then the time
- * between two equal states is exact. A drift that is too slow to settle in CYCLES_MAX repetitions is slower than a buffer's
- * worth in that many, and the sums of computing, link and disk bound it from below. */
+ * between two equal states is exact. Where copies slow computing the constants depend on how far the two overlap, by a small
+ * part: the distances come as close to each other as one likes, soon. A drift that is too slow to settle in CYCLES_MAX
+ * repetitions is slower than a buffer's worth in that many, and the sums of computing, link and disk bound it from below.
+ *
+ * A transfer is played as soon as its slot is free, so that those beside a visit are known when it begins. */
 #include "offload/planner_internal.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { CYCLES_MAX = 40, PERIOD_MAX = 8, STATE_MAX = 2 + DFX_PLAN_SLOTS_MAX + DFX_PLAN_STAGING_MAX };
+enum {
+    CYCLES_MAX = 40,
+    PERIOD_MAX = 8,
+    STATE_MAX = 1 + 2 * DFX_PLAN_SLOTS_MAX + DFX_PLAN_STAGING_MAX
+};
 
-/* When each is free; slots and staging buffers are taken round robin, `_at` is the next. */
+/* When each is free; the last copies, each into its slot; slots and staging buffers are taken round robin, `_at` is the next. */
 typedef struct clocks {
     double device, link, disk;
-    double slot[DFX_PLAN_SLOTS_MAX], staging[DFX_PLAN_STAGING_MAX];
+    double copy_begin[DFX_PLAN_SLOTS_MAX], copy_end[DFX_PLAN_SLOTS_MAX];
+    double staging[DFX_PLAN_STAGING_MAX];
     uint32_t slot_at, staging_at;
+    uint32_t next; /* region, from which on the next page that streams is looked for */
 } clocks;
 
-/* The clocks seen from the device, oldest slot first. */
+/* The clocks seen from the device, oldest copy first. */
 typedef struct snapshot {
     double device;
     double state[STATE_MAX];
@@ -28,8 +37,16 @@ static double later(double a, double b) {
     return a > b ? a : b;
 }
 
-static void play_transfer(const dfx_plan_cycle *c, clocks *k, uint32_t i) {
-    double begin = later(k->link, k->slot[k->slot_at]);
+static uint32_t after(uint32_t i, uint32_t n) {
+    return i + 1 == n ? 0 : i + 1;
+}
+
+/* The next page that streams, into the next slot, which is free from `slot_free` on. */
+static void play_transfer(const dfx_plan_cycle *c, clocks *k, double slot_free) {
+    double begin = later(k->link, slot_free);
+    uint32_t i = k->next;
+    while (c->stays[i])
+        i = after(i, c->n);
     bool staged = c->disk_s && c->disk_s[i] > 0;
     if (staged) {
         k->disk = later(k->disk, k->staging[k->staging_at]) + c->slowness * c->disk_s[i];
@@ -38,29 +55,45 @@ static void play_transfer(const dfx_plan_cycle *c, clocks *k, uint32_t i) {
     k->link = begin + c->slowness * c->link_s[i];
     if (staged) {
         k->staging[k->staging_at] = k->link;
-        k->staging_at = k->staging_at + 1 == c->n_staging ? 0 : k->staging_at + 1;
+        k->staging_at = after(k->staging_at, c->n_staging);
     }
+    k->copy_begin[k->slot_at] = begin;
+    k->copy_end[k->slot_at] = k->link;
+    k->slot_at = after(k->slot_at, c->n_slots);
+    k->next = after(i, c->n);
+}
+
+/* When the device has computed `seconds` more. */
+static double compute_end(const dfx_plan_cycle *c, const clocks *k, double seconds) {
+    dfx_plan_computing computing = {k->device, seconds};
+    uint32_t slot = k->slot_at;
+    for (uint32_t i = 0; c->link_slows_compute > 0 && i < c->n_slots; i++) {
+        dfx_plan_compute_beside(&computing, c->link_slows_compute, k->copy_begin[slot],
+                                k->copy_end[slot]);
+        slot = after(slot, c->n_slots);
+    }
+    return computing.at + computing.left;
 }
 
 static void play(const dfx_plan_cycle *c, clocks *k) {
     for (uint32_t i = 0; i < c->n; i++) {
-        if (c->stays[i]) {
-            k->device += c->seconds[i];
-            continue;
-        }
-        play_transfer(c, k, i);
-        k->device = later(k->device, k->link) + c->seconds[i];
-        k->slot[k->slot_at] = k->device;
-        k->slot_at = k->slot_at + 1 == c->n_slots ? 0 : k->slot_at + 1;
+        if (!c->stays[i])
+            k->device = later(k->device, k->copy_end[k->slot_at]);
+        k->device = compute_end(c, k, c->seconds[i]);
+        if (!c->stays[i])
+            play_transfer(c, k, k->device);
     }
 }
 
 static uint32_t look(const dfx_plan_cycle *c, const clocks *k, snapshot *to) {
     uint32_t n = 0;
     to->device = k->device;
-    to->state[n++] = k->link - k->device;
-    for (uint32_t i = 0; i < c->n_slots; i++)
-        to->state[n++] = k->slot[(k->slot_at + i) % c->n_slots] - k->device;
+    for (uint32_t i = 0; i < c->n_slots; i++) {
+        uint32_t slot = (k->slot_at + i) % c->n_slots;
+        to->state[n++] = k->copy_end[slot] - k->device;
+        if (c->link_slows_compute > 0)
+            to->state[n++] = k->copy_begin[slot] - k->device;
+    }
     if (c->disk_s) {
         to->state[n++] = k->disk - k->device;
         for (uint32_t i = 0; i < c->n_staging; i++)
@@ -92,6 +125,8 @@ double dfx_plan_cycle_run(const dfx_plan_cycle *c) {
     snapshot past[PERIOD_MAX + 1];
     if (c->n_slots == 0)
         return bound;
+    for (uint32_t i = 0; i < c->n_slots; i++)
+        play_transfer(c, &k, 0);
     for (uint32_t cycle = 0; cycle < CYCLES_MAX; cycle++) {
         snapshot *now = &past[cycle % (PERIOD_MAX + 1)];
         play(c, &k);
@@ -108,12 +143,13 @@ double dfx_plan_cycle_run(const dfx_plan_cycle *c) {
 }
 
 double dfx_plan_cycle_seconds(const double *transfer_s, const double *seconds, const bool *stays,
-                              uint32_t n, uint32_t n_slots) {
+                              uint32_t n, uint32_t n_slots, double link_slows_compute) {
     dfx_plan_cycle c = {.link_s = transfer_s,
                         .seconds = seconds,
                         .stays = stays,
                         .n = n,
                         .n_slots = n_slots,
-                        .slowness = 1};
+                        .slowness = 1,
+                        .link_slows_compute = link_slows_compute};
     return dfx_plan_cycle_run(&c);
 }

@@ -3,7 +3,12 @@
  * Candidates are (set of streamed regions, slots). Their family depends on the pages, times and rates alone, never on the
  * budget; the budget only rules out those that do not fit. So more budget can never be slower. Up to EXHAUSTIVE_MAX regions
  * every set is a candidate; beyond that the sets are evenly spread ones, the same share of all pages, or one share of the
- * small and another of the large. */
+ * small and another of the large.
+ *
+ * What copies cost the computing beside them (link_slows_compute) is in what is promised, not in the choice: of equal
+ * candidates the one that streams least is taken anyway, and to stream a little less through fewer slots would gain
+ * microseconds in a step and lose what bears a slower transfer. The promise may so rise with the budget by a part of that
+ * cost: where a candidate that fits now bears more and streams more. */
 #include "offload/planner_internal.h"
 
 #include <inttypes.h>
@@ -162,6 +167,17 @@ static score score_by(search *s, double (*seconds)(const dfx_plan_cycle *), uint
     bool behind = s->found && compare(a.seconds, s->best.seconds) > 0;
     a.slow_seconds = behind ? INFINITY : seconds(&slow);
     return a;
+}
+
+/* Of the best candidate, with what its copies cost the computing beside them. */
+static double promised_seconds(search *s) {
+    if (s->best.n_slots == 0)
+        return s->best.seconds;
+    memcpy(s->stays, s->best_stays, s->n * sizeof(bool));
+    candidate_transfers(s);
+    s->cycle.n_slots = s->best.n_slots;
+    s->cycle.link_slows_compute = dfx_plan_share(s->problem->profile);
+    return dfx_plan_cycle_run(&s->cycle);
 }
 
 /* Try the set in s->stays with every number of slots that fits. A page that comes back in a repetition has one place. */
@@ -396,21 +412,27 @@ static void note_limit(const dfx_plan_problem *p, const search *s, dfx_plan *pla
         disk += plan->in_ram[page] ? 0 : s->disk_s[i];
         plan->streamed_bytes_per_step += p->pages[page].bytes;
     }
-    plan->limit = disk > link && disk > s->compute_s ? DFX_LIMIT_DISK
-                  : link > s->compute_s              ? DFX_LIMIT_LINK
-                                                     : DFX_LIMIT_COMPUTE;
+    double share = dfx_plan_share(p->profile), compute = s->compute_s + share / (1 + share) * link;
+    plan->limit = disk > link && disk > compute ? DFX_LIMIT_DISK
+                  : link > compute              ? DFX_LIMIT_LINK
+                                                : DFX_LIMIT_COMPUTE;
 }
 
-static void note_seconds(const dfx_plan_problem *p, dfx_plan *plan, double *visit_end) {
-    plan->cold_image_seconds = dfx_plan_simulate(plan, p, false, visit_end, NULL);
-    plan->image_seconds = dfx_plan_simulate(plan, p, true, visit_end, NULL);
-    double begin = 0;
+static dfx_status note_seconds(const dfx_plan_problem *p, const dfx_sink *sink, dfx_plan *plan) {
+    size_t n_visits = plan->n_visits, n_transfers = plan->n_transfers;
+    double *seconds, begin = 0;
+    DFX_TRY(dfx_new_array(sink, n_visits + 2 * n_transfers, "planner", &seconds));
+    dfx_plan_times times = {seconds, seconds + n_visits, seconds + n_visits + n_transfers};
+    plan->cold_image_seconds = dfx_plan_simulate(plan, p, false, &times);
+    plan->image_seconds = dfx_plan_simulate(plan, p, true, &times);
     for (uint32_t s = 0; s < plan->n_stages; s++) {
         uint32_t end = plan->stage_first_visit[s + 1];
-        double now = end ? visit_end[end - 1] : 0;
+        double now = end ? times.visit_end[end - 1] : 0;
         plan->stage_seconds[s] = now - begin;
         begin = now;
     }
+    dfx_free(seconds);
+    return DFX_OK;
 }
 
 static dfx_status make(const dfx_plan_problem *p, search *s, const dfx_sink *sink, dfx_plan *plan) {
@@ -429,13 +451,9 @@ static dfx_status make(const dfx_plan_problem *p, search *s, const dfx_sink *sin
     choice.slot_bytes = s->best_slot_bytes;
     DFX_TRY(dfx_plan_lay_out(p, &choice, sink, plan));
     DFX_TRY(dfx_plan_host(p, sink, plan));
-    plan->step_seconds = s->best.seconds;
+    plan->step_seconds = promised_seconds(s);
     note_limit(p, s, plan);
-    double *visit_end;
-    DFX_TRY(dfx_new_array(sink, plan->n_visits, "planner", &visit_end));
-    note_seconds(p, plan, visit_end);
-    dfx_free(visit_end);
-    return DFX_OK;
+    return note_seconds(p, sink, plan);
 }
 
 /* Every stage does something, and every page it names is there and has a size. */

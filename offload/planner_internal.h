@@ -1,5 +1,6 @@
 /* What the planner's files share: choosing what stays (planner.c) by the rhythm that it gives (plan_cycle.c), giving every
- * page a place and every visit its transfer (plan_layout.c), and the host's memory (plan_host.c). */
+ * page a place and every visit its transfer (plan_layout.c), and the host's memory (plan_host.c). Computing beside copies
+ * (plan_beside.c) is in the rhythm and in the play of a whole plan (plan_simulate.c). */
 #ifndef DFX_OFFLOAD_PLANNER_INTERNAL_H
 #define DFX_OFFLOAD_PLANNER_INTERNAL_H
 
@@ -43,10 +44,25 @@ typedef struct dfx_plan_cycle {
     const bool *stays;
     uint32_t n, n_slots, n_staging; /* n_slots 0: everything stays */
     double slowness;                /* times the seconds of link and disk */
+    double link_slows_compute;
 } dfx_plan_cycle;
 
 double dfx_plan_cycle_run(const dfx_plan_cycle *cycle);   /* steady seconds of one repetition */
 double dfx_plan_cycle_bound(const dfx_plan_cycle *cycle); /* the largest sum: it is never faster */
+
+/* Computing that is at `at` and would take `left` seconds alone. Past the copies beside it, at + left is when it ends. */
+typedef struct dfx_plan_computing {
+    double at, left;
+} dfx_plan_computing;
+
+/* On through a copy [begin, end), as far as the computing reaches: while it is made, computing takes `share` longer. Copies
+ * come in their order. plan_beside.c */
+void dfx_plan_compute_beside(dfx_plan_computing *computing, double share, double begin, double end);
+
+/* On unified memory no link is passed. */
+static inline double dfx_plan_share(const dfx_profile *profile) {
+    return profile->unified ? 0 : profile->link_slows_compute;
+}
 
 /* Pinned bytes of a page. */
 uint64_t dfx_plan_host_bytes(const dfx_plan_page *page);

@@ -19,11 +19,12 @@ typedef enum field_kind {
     FIELD_RATE,    /* above 0 */
     FIELD_RATE_0,  /* 0 is allowed: what the machine cannot do */
     FIELD_SECONDS, /* 0 is allowed */
+    FIELD_SHARE,   /* 0 is allowed, and what it is when left out */
     FIELD_DEPTH,
     FIELD_BYTES,   /* above 0 */
     FIELD_BYTES_0, /* 0 is allowed */
-    FIELD_TEXT,    /* may be left out, as FIELD_METHOD */
-    FIELD_METHOD,
+    FIELD_TEXT,    /* may be left out, as FIELD_WHOLE_0 */
+    FIELD_WHOLE_0, /* 0 when left out */
 } field_kind;
 
 typedef struct field {
@@ -38,8 +39,10 @@ static const field FIELDS[] = {
     FIELD(name, FIELD_NAME),
     FIELD(unified, FIELD_BOOL),
     FIELD(has_fp8, FIELD_BOOL),
+    FIELD(sm, FIELD_WHOLE_0),
     FIELD(link_bytes_per_s, FIELD_RATE),
     FIELD(link_latency_s, FIELD_SECONDS),
+    FIELD(link_slows_compute, FIELD_SHARE),
     FIELD(disk_bytes_per_s, FIELD_RATE),
     FIELD(disk_latency_s, FIELD_SECONDS),
     FIELD(disk_queue_depth, FIELD_DEPTH),
@@ -54,7 +57,7 @@ static const field FIELDS[] = {
     FIELD(host_bytes, FIELD_BYTES),
     FIELD(device, FIELD_TEXT),
     FIELD(driver, FIELD_TEXT),
-    FIELD(method, FIELD_METHOD),
+    FIELD(method, FIELD_WHOLE_0),
 };
 #undef FIELD
 
@@ -67,11 +70,12 @@ static const char *wanted(field_kind kind) {
         [FIELD_RATE] = "a number above 0 such as 25e9, without a unit",
         [FIELD_RATE_0] = "a number from 0 such as 25e9, without a unit",
         [FIELD_SECONDS] = "a number of seconds from 0 such as 10e-6, without a unit",
+        [FIELD_SHARE] = "a share from 0 such as 0.02, which is 2 %, without a unit",
         [FIELD_DEPTH] = "a whole number from 1 to 4096",
         [FIELD_BYTES] = "a whole number of bytes above 0, without a unit",
         [FIELD_BYTES_0] = "a whole number of bytes, without a unit",
         [FIELD_TEXT] = "a text of 1 to 127 bytes",
-        [FIELD_METHOD] = "a whole number from 1 to 65535",
+        [FIELD_WHOLE_0] = "a whole number from 1 to 65535",
     };
     return texts[kind];
 }
@@ -134,6 +138,7 @@ static bool read_value(const field *f, const char *text, locale_t c_locale, dfx_
         return read_real(text, c_locale, at) && *(double *)at > 0;
     case FIELD_RATE_0:
     case FIELD_SECONDS:
+    case FIELD_SHARE:
         return read_real(text, c_locale, at);
     case FIELD_DEPTH:
         if (!read_whole(text, &whole) || whole < 1 || whole > QUEUE_DEPTH_MAX)
@@ -146,7 +151,7 @@ static bool read_value(const field *f, const char *text, locale_t c_locale, dfx_
         return read_whole(text, at);
     case FIELD_TEXT:
         return read_words(text, at);
-    case FIELD_METHOD:
+    case FIELD_WHOLE_0:
         if (!read_whole(text, &whole) || whole < 1 || whole > UINT16_MAX)
             return false;
         *(uint32_t *)at = (uint32_t)whole;
@@ -208,7 +213,7 @@ static dfx_status read_line(reader *r, char *line) {
 }
 
 static bool may_be_left_out(const field *f) {
-    return f->kind == FIELD_TEXT || f->kind == FIELD_METHOD;
+    return f->kind == FIELD_TEXT || f->kind == FIELD_WHOLE_0 || f->kind == FIELD_SHARE;
 }
 
 static dfx_status check_whole(const reader *r) {
@@ -314,6 +319,7 @@ static void value_text(const field *f, const dfx_profile *profile, char text[VAL
     case FIELD_RATE:
     case FIELD_RATE_0:
     case FIELD_SECONDS:
+    case FIELD_SHARE:
         real_text(*(const double *)at, text);
         break;
     case FIELD_DEPTH:
@@ -326,7 +332,7 @@ static void value_text(const field *f, const dfx_profile *profile, char text[VAL
     case FIELD_TEXT:
         snprintf(text, VALUE_MAX + 1, "%s", (const char *)at);
         break;
-    case FIELD_METHOD:
+    case FIELD_WHOLE_0:
         text[0] = 0;
         if (*(const uint32_t *)at)
             snprintf(text, VALUE_MAX + 1, "%" PRIu32, *(const uint32_t *)at);

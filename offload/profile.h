@@ -9,15 +9,19 @@ enum {
     DFX_PROFILE_NAME = 64,
     DFX_PROFILE_TEXT = 128,
     /* Of what `bench machine` does; profiles of another one are measured again. */
-    DFX_PROFILE_METHOD = 2,
+    DFX_PROFILE_METHOD = 3,
 };
 
 typedef struct dfx_profile {
     char name[DFX_PROFILE_NAME]; /* "rtx4090" */
     bool unified;                /* host and device memory are one: no link copy */
     bool has_fp8;
+    uint32_t
+        sm; /* compute capability of a GPU, 89 is 8.9; 0 where a file leaves it out: not known */
     double link_bytes_per_s; /* pinned host to device */
     double link_latency_s;   /* per transfer */
+    /* By this share computing takes longer while the link copies: 0.02, 2 %. 0 where a file leaves it out. */
+    double link_slows_compute;
     double disk_bytes_per_s; /* sequential, direct */
     double disk_latency_s;
     uint32_t disk_queue_depth;

@@ -112,6 +112,7 @@ dfx_status dfx_profile_choose(const dfx_device_facts *facts, const char *folder,
         DFX_TRY(dfx_profile_load("cpu", sink, out));
     } else {
         DFX_TRY(shipped(facts, sink, out));
+        out->sm = (uint32_t)facts->sm;
         out->has_fp8 = facts->has_fp8 && out->fp8_flops > 0;
         out->device_bytes = facts->device_bytes;
         out->context_bytes = facts->context_bytes;

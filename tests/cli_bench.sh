@@ -64,6 +64,9 @@ said 'small: wanted a file of at least'
 run 0 "machine" machine --device cpu --runs 1 --disk model.safetensors -o a.profile
 printed_like '^disk +[0-9.]+ GB/s '
 printed_like '^products, int8 +[0-9.e+]+ Gflop/s '
+printed_like '^copies slow +[0-9.]+ % '
+printed_like '^bf16  beside copies +[0-9.]+ +[0-9.]+ to [0-9.]+ +[-+][0-9.]+ %, the copies [0-9.]+ GB/s, [-+][0-9.]+ %$'
+grep -qE '^link_slows_compute = [0-9.e-]+$' a.profile || fault "$name: no share of copies in the profile: $(head -c 300 a.profile)"
 printed_like '^int8 +[0-9]+ \+ [0-9]+ +[0-9]+ +[0-9.]+ +[0-9.]+ to [0-9.]+ +[0-9.]+ +[0-9.]+$'
 printed_like '^scenes, 256x256: the profile says [0-9.]+ s a step, measured [0-9.]+ s: ratio '
 planned a.profile
@@ -71,7 +74,7 @@ planned a.profile
 DFX_MODEL=$dir/none run 6 "machine: into the cache" machine --device cpu --runs 1 --threads 1 --disk model.safetensors --json
 said "$dir/none"
 [ "$(wc -l <out)" -eq 1 ] || fault "machine: JSON: $(wc -l <out) lines"
-printed_like '"rates":\{"disk_bytes_per_s":\{"value":[0-9.e+]+,"values":\[[0-9.e+]+\]\}.*"blocks":\[\{"format":"bf16",.*"check":null\}'
+printed_like '"rates":\{"disk_bytes_per_s":\{"value":[0-9.e+]+,"values":\[[0-9.e+]+\]\}.*"link_slows_compute":\{"value":[0-9.e-]+,"values":null\}.*"blocks":\[\{"format":"bf16",.*"beside_copies":\{"median_seconds":[0-9.]+,"values":\[[0-9.]+\],"slower":[0-9.e-]+,.*"check":null\}'
 profile=$(echo "$XDG_CACHE_HOME"/dfx-edge/machine-*-1-thread.profile)
 said "profile: $profile"
 planned "$profile"

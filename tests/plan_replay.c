@@ -13,7 +13,7 @@ typedef struct watch {
     bool *read_once; /* [n_pages] a page of the RAM tier has been read */
     double
         *staged_until; /* [n_transfers] by count of staged reads: when the buffer is free again */
-    uint32_t n_staged;
+    uint32_t n_staged, first_copy; /* copies before it have ended */
     double disk_free;
 } watch;
 
@@ -65,25 +65,57 @@ static void play_transfer(watch *w, uint32_t t, double link_free) {
     w->r->transfer_end[t] = begin + copy;
 }
 
+/* How much of [from, until] the first n transfers copy. */
+static double copied_seconds(const watch *w, uint32_t n, double from, double until) {
+    double sum = 0;
+    for (uint32_t t = w->first_copy; t < n; t++) {
+        double begin = most(w->r->transfer_begin[t], from), end = w->r->transfer_end[t];
+        sum += most((end < until ? end : until) - begin, 0);
+    }
+    return sum;
+}
+
+/* When what takes `seconds` alone has been computed: looked for by halves, as the moment up to which the time without copies and
+ * the 1 / (1 + share) of that with them add up to it. */
+static double computed(watch *w, uint32_t n, double begin, double seconds) {
+    double share = w->p->profile->link_slows_compute, low = begin,
+           high = begin + seconds * (1 + share);
+    if (share == 0 || w->p->profile->unified)
+        return begin + seconds;
+    while (w->first_copy < n && w->r->transfer_end[w->first_copy] <= begin)
+        w->first_copy++;
+    for (int i = 0; i < 60; i++) {
+        double middle = (low + high) / 2, beside = copied_seconds(w, n, begin, middle);
+        *(middle - begin - beside + beside / (1 + share) < seconds ? &low : &high) = middle;
+    }
+    return high;
+}
+
 static void play(watch *w) {
     const dfx_plan *plan = w->plan;
     double link_free = 0, now = 0;
-    uint32_t t = 0;
+    uint32_t t = 0, begun = 0;
     for (uint32_t v = 0; v < plan->n_visits; v++) {
         double here = 0;
+        for (; begun < plan->n_transfers; begun++) { /* whatever needs not wait for this visit */
+            uint32_t after = plan->transfers[begun].after_visit;
+            if (after != DFX_NO_VISIT && after >= v)
+                break;
+            if (skipped(w, begun))
+                continue;
+            play_transfer(w, begun, link_free);
+            link_free = w->r->transfer_end[begun];
+        }
         if (t < plan->n_transfers && plan->transfers[t].for_visit == v) {
             const dfx_transfer *x = &plan->transfers[t];
-            assert_true(x->after_visit == DFX_NO_VISIT || x->after_visit < v);
+            assert_true(t < begun);
             assert_int_equal(x->page_idx, plan->visits[v].page_idx);
             assert_true(x->off == plan->visits[v].off);
-            if (!skipped(w, t)) {
-                play_transfer(w, t, link_free);
-                here = link_free = w->r->transfer_end[t];
-            }
-            t++;
+            here = w->r->transfer_end[t++];
         }
         w->r->visit_begin[v] = most(now, here);
-        now = w->r->visit_end[v] = w->r->visit_begin[v] + plan->visits[v].seconds;
+        now = w->r->visit_end[v] =
+            computed(w, begun, w->r->visit_begin[v], plan->visits[v].seconds);
     }
     assert_int_equal(t, plan->n_transfers); /* in the order of visits, one for each at the most */
     w->r->seconds = now;
@@ -135,19 +167,18 @@ static void watch_visit(const watch *w, uint32_t v) {
 }
 
 static void compare(const watch *w) {
-    double *visit_end = calloc(w->plan->n_visits + 1, sizeof(double)),
-           *transfer_end = calloc(w->plan->n_transfers + 1, sizeof(double));
-    assert_non_null(visit_end);
-    assert_non_null(transfer_end);
-    double seconds = dfx_plan_simulate(w->plan, w->p, w->warm, visit_end, transfer_end);
+    uint32_t n_visits = w->plan->n_visits, n_transfers = w->plan->n_transfers;
+    double *all = calloc(n_visits + 2 * (size_t)n_transfers + 1, sizeof(double));
+    assert_non_null(all);
+    dfx_plan_times times = {all, all + n_visits, all + n_visits + n_transfers};
+    double seconds = dfx_plan_simulate(w->plan, w->p, w->warm, &times);
     double tolerance = 1e-9 * w->r->seconds + 1e-15;
     assert_true(fabs(seconds - w->r->seconds) <= tolerance);
-    for (uint32_t v = 0; v < w->plan->n_visits; v++)
-        assert_true(fabs(visit_end[v] - w->r->visit_end[v]) <= tolerance);
-    for (uint32_t t = 0; t < w->plan->n_transfers; t++)
-        assert_true(fabs(transfer_end[t] - w->r->transfer_end[t]) <= tolerance);
-    free(visit_end);
-    free(transfer_end);
+    for (uint32_t v = 0; v < n_visits; v++)
+        assert_true(fabs(times.visit_end[v] - w->r->visit_end[v]) <= tolerance);
+    for (uint32_t t = 0; t < n_transfers; t++)
+        assert_true(fabs(times.transfer_end[t] - w->r->transfer_end[t]) <= tolerance);
+    free(all);
 }
 
 void plan_replay_watch(const dfx_plan *plan, const dfx_plan_problem *p, bool warm,

@@ -9,6 +9,7 @@
 
 #include "tools/bench_blocks.c"
 #include "tools/bench_compare.c"
+#include "tools/bench_copies.c"
 #include "tools/bench_fit.c"
 #include "tools/bench_ops.c"
 #include "tools/bench_program.c"
@@ -107,6 +108,15 @@ static void bench_fit_foretells_the_whole(void **state) {
     dfx_program_fini(&program);
 }
 
+/* 100 ms become 102, 80 become 79.2 and 50 become 51: 2 %, -1 %, 2 %. A mean below 0 is noise. */
+static void bench_fit_share_is_the_mean_of_what_passes_lose(void **state) {
+    static const double alone[] = {0.100, 0.080, 0.050}, beside[] = {0.102, 0.0792, 0.051};
+    near(dfx_bench_fit_share(alone, beside, 3), 0.01);
+    near(dfx_bench_fit_share(alone, beside, 1), 0.02);
+    assert_true(dfx_bench_fit_share(alone + 1, beside + 1, 1) == 0);
+    assert_true(dfx_bench_fit_share(alone, beside, 0) == 0);
+}
+
 /* 19 double and 38 single blocks are 59 T operations of products and 15 T of attention: at 100 Tflop/s for the one, 50 for the
  * other and nothing else, 0.89 s. */
 static void bench_flux_step_is_that_of_the_whole_model(void **state) {
@@ -121,11 +131,79 @@ static void bench_flux_step_is_that_of_the_whole_model(void **state) {
     assert_true(fabs(seconds / 0.89 - 1) < 0.02);
 }
 
-/* ---- a program on the CPU */
+/* ---- what is timed, and beside what */
 
 static bool never(void *user) {
     return false;
 }
+
+typedef struct rounds {
+    uint64_t n, n_stretches, fails_at;
+    unsigned char memory[16];
+} rounds;
+
+static dfx_status count_round(void *user, uint64_t idx) {
+    rounds *r = user;
+    r->n_stretches += idx == 0;
+    return ++r->n == r->fails_at ? DFX_E_DEVICE : DFX_OK;
+}
+
+static dfx_backend *open_cpu(tmpdir *dir) {
+    dfx_backend *be;
+    assert_int_equal(dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = 1}, &dir->log.sink, &be),
+                     DFX_OK);
+    return be;
+}
+
+/* Rounds of next to nothing go on for as long as is asked, and are timed as often as is asked. */
+static void bench_time_settles_before_it_times(void **state) {
+    tmpdir *dir = *state;
+    dfx_backend *be = open_cpu(dir);
+    dfx_bench_timer timer = {.be = be, .cancelled = never, .n_runs = 3, .settle_seconds = 0.05};
+    rounds r = {0};
+    dfx_bench_work work = {count_round, &r, r.memory};
+    dfx_bench_sample seconds = {0};
+    double began = dfx_bench_seconds();
+    assert_int_equal(dfx_bench_time(&timer, &work, &seconds), DFX_OK);
+    assert_true(dfx_bench_seconds() - began >= 0.05);
+    assert_int_equal(seconds.n, 3);
+    assert_true(r.n_stretches >
+                4); /* one to warm up, three that are timed, and those that settle */
+    r = (rounds){0};
+    timer.settle_seconds = 0;
+    assert_int_equal(dfx_bench_time(&timer, &work, &seconds), DFX_OK);
+    assert_int_equal(r.n_stretches, 4);
+    be->vt->close(be);
+}
+
+/* What was copied is there, at some rate, and no thread is left where the work fails. */
+static void bench_beside_copies_copies_meanwhile(void **state) {
+    tmpdir *dir = *state;
+    dfx_backend *be = open_cpu(dir);
+    dfx_bench_timer timer = {.be = be, .cancelled = never, .n_runs = 2, .settle_seconds = 0.2};
+    rounds r = {0};
+    dfx_bench_work work = {count_round, &r, r.memory};
+    dfx_bench_copies copies;
+    dfx_bench_sample seconds = {0};
+    double rate = 0;
+    assert_int_equal(dfx_bench_copies_open(be, &copies), DFX_OK);
+    memset(copies.pinned.ptr, 7, copies.pinned.bytes);
+    assert_int_equal(
+        dfx_bench_beside_copies(&timer, &work, &copies, &dir->log.sink, &seconds, &rate), DFX_OK);
+    assert_int_equal(seconds.n, 2);
+    assert_true(copies.next >= 3);
+    assert_int_equal(*(char *)copies.device.ptr, 7);
+    assert_int_equal(((char *)copies.device.ptr)[2 * DFX_BENCH_COPY_BYTES - 1], 7);
+    assert_true(rate > 0);
+    r = (rounds){.fails_at = 5};
+    assert_int_equal(
+        dfx_bench_beside_copies(&timer, &work, &copies, &dir->log.sink, &seconds, &rate),
+        DFX_E_DEVICE);
+    dfx_bench_copies_close(&copies);
+    be->vt->close(be);
+}
+
+/* ---- a program on the CPU */
 
 /* Every op has its addresses, the latents stay what they are, and nothing that is made up becomes infinite. */
 static void bench_program_runs_again_and_again(void **state) {
@@ -146,6 +224,9 @@ static void bench_program_runs_again_and_again(void **state) {
         for (uint32_t i = 0; i < b.n_calls; i++)
             for (int s = 0; s < DFX_OP_SLOTS; s++)
                 assert_int_equal(b.calls[i].m[s].ptr != NULL, b.calls[i].m[s].rows != 0);
+        for (uint32_t i = 0; i < b.n_calls; i++) /* weights of norms are 1, or attention is flat */
+            if (b.calls[i].kind == DFX_OP_QKNORM_ROPE)
+                assert_int_equal(*(uint16_t *)b.calls[i].m[DFX_QKNORM_W].ptr, 0x3f80);
         float before[4 * 64], after[4 * 64];
         memcpy(before, b.externs[DFX_STEP_X], sizeof(before));
         assert_true(before[1] != before[2]);
@@ -347,7 +428,10 @@ int main(void) {
         cmocka_unit_test(bench_fit_finds_the_rates_of_a_modelled_machine),
         cmocka_unit_test(bench_fit_of_attention_is_its_operations),
         cmocka_unit_test(bench_fit_foretells_the_whole),
+        cmocka_unit_test(bench_fit_share_is_the_mean_of_what_passes_lose),
         cmocka_unit_test(bench_flux_step_is_that_of_the_whole_model),
+        TEST(bench_time_settles_before_it_times),
+        TEST(bench_beside_copies_copies_meanwhile),
         TEST(bench_program_runs_again_and_again),
         TEST(bench_ops_counts_ops_of_one_shape),
         TEST(bench_compare_calls_changes_by_their_name),

@@ -176,7 +176,8 @@ static void flux_int8_denoiser_stays_within_12_gib(void **state) {
     }
 }
 
-/* The longest of computing, link and disk bounds a step. It is reached within 3 %. */
+/* The longest of computing, link and disk bounds a step, where a second of copying costs computing a / (1 + a). It is reached
+ * within 3 %. */
 static void flux_step_is_at_the_bound_from_4_gib_up(void **state) {
     for (size_t i = 0; i < DFX_COUNT(PROFILES); i++)
         for (uint64_t quarters = 16; quarters <= 48; quarters += quarters < 24 ? 1 : 4) {
@@ -186,8 +187,10 @@ static void flux_step_is_at_the_bound_from_4_gib_up(void **state) {
             const dfx_plan *plan = &f.picture.plan;
             double rate =
                 f.profile.unified ? f.profile.disk_bytes_per_s : f.profile.link_bytes_per_s;
-            double bound = fmax(compute_seconds(&f, STAGE_DENOISE),
-                                (double)plan->streamed_bytes_per_step / rate);
+            double copies = (double)plan->streamed_bytes_per_step / rate,
+                   share = f.profile.unified ? 0 : f.profile.link_slows_compute;
+            double bound =
+                fmax(compute_seconds(&f, STAGE_DENOISE) + share / (1 + share) * copies, copies);
             assert_true(plan->peak_bytes <= quarters << 28);
             assert_true(plan->step_seconds >= bound * 0.999999);
             assert_true(plan->step_seconds <= bound * 1.03);
@@ -298,6 +301,21 @@ static void flux_plans_are_those_in_the_tree(void **state) {
     check_dump("rtx4090", 8, true);
 }
 
+/* Products of Hopper want 32 MiB, those of a GeForce 12; beside them 64 for other ops. Of what is not known the most. */
+static void flux_workspace_is_that_of_the_card(void **state) {
+    static const struct {
+        const char *profile;
+        uint64_t mib;
+    } cards[] = {{"h200", 96}, {"rtx4090", 76}, {"rtx3060", 76}, {"orin", 76}, {"cpu", 96}};
+    for (size_t i = 0; i < DFX_COUNT(cards); i++) {
+        flux_plan f;
+        plan_flux(&f, cards[i].profile, DFX_Q_INT8, 24ull << 30);
+        const dfx_plan_problem *p = &f.picture.problem;
+        assert_int_equal(p->workspace_bytes - p->driver_bytes, cards[i].mib << 20);
+        plan_free(&f);
+    }
+}
+
 static void flux_budget_below_the_decoder_names_the_least(void **state) {
     flux_plan f;
     plan_flux(&f, "rtx4090", DFX_Q_INT8, 1ull << 30);
@@ -308,7 +326,7 @@ static void flux_budget_below_the_decoder_names_the_least(void **state) {
 
 /* As offload/MEMORY.md works it; and at the least budget the plan plays. */
 static void flux_reuse_takes_what_is_worked_by_hand(void **state) {
-    enum { LEAST = 1898540288, STATE = 195028992, ACTIVATIONS = 240666624 };
+    enum { LEAST = 1877568768, STATE = 195028992, ACTIVATIONS = 240666624 };
     static const uint64_t budgets[] = {8ull << 30, LEAST};
     flux_plan f;
     for (size_t i = 0; i < DFX_COUNT(budgets); i++) {
@@ -328,7 +346,7 @@ static void flux_reuse_takes_what_is_worked_by_hand(void **state) {
         assert_int_equal(plan->least_budget_bytes, LEAST);
         assert_true(plan->peak_bytes <= budgets[i]);
         if (i == 0)
-            assert_int_equal(plan->n_resident, 110);
+            assert_int_equal(plan->n_resident, 111);
         plan_replay replay;
         plan_replay_watch(plan, &f.picture.problem, true, &replay);
         plan_replay_free(&replay);
@@ -360,6 +378,7 @@ int main(void) {
         cmocka_unit_test(flux_plans_play_as_planned),
         cmocka_unit_test(flux_with_an_init_picture_has_one_stage_more),
         cmocka_unit_test(flux_plans_are_those_in_the_tree),
+        cmocka_unit_test(flux_workspace_is_that_of_the_card),
         cmocka_unit_test(flux_budget_below_the_decoder_names_the_least),
         cmocka_unit_test(flux_reuse_takes_what_is_worked_by_hand),
         cmocka_unit_test(flux_other_formats_weigh_what_they_should),

@@ -341,7 +341,7 @@ static void planner_cycle_equals_event_simulation(void **state) {
         }
         for (r.n_slots = n_streamed ? 1 : 0; r.n_slots <= n_streamed; r.n_slots++) {
             double want = plan_rhythm_seconds(&r, PLAN_SEARCH_REPEATS),
-                   got = dfx_plan_cycle_seconds(r.link_s, r.seconds, r.stays, r.n, r.n_slots);
+                   got = dfx_plan_cycle_seconds(r.link_s, r.seconds, r.stays, r.n, r.n_slots, 0);
             if (fabs(got - want) > 1e-3 * want + 1e-12)
                 fail_msg("seed %" PRIu64 ", %u slots: %.9f s, simulated %.9f s", seed, r.n_slots,
                          got, want);

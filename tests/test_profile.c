@@ -51,8 +51,10 @@ static void same(const dfx_profile *a, const dfx_profile *b) {
     assert_string_equal(a->name, b->name);
     assert_int_equal(a->unified, b->unified);
     assert_int_equal(a->has_fp8, b->has_fp8);
+    assert_int_equal(a->sm, b->sm);
     assert_true(a->link_bytes_per_s == b->link_bytes_per_s);
     assert_true(a->link_latency_s == b->link_latency_s);
+    assert_true(a->link_slows_compute == b->link_slows_compute);
     assert_true(a->disk_bytes_per_s == b->disk_bytes_per_s);
     assert_true(a->disk_latency_s == b->disk_latency_s);
     assert_int_equal(a->disk_queue_depth, b->disk_queue_depth);
@@ -99,6 +101,7 @@ static void profile_shipped_ones_hold_known_figures(void **state) {
     assert_int_equal(dfx_profile_load("rtx4090", &dir->log.sink, &p), DFX_OK);
     assert_true(p.link_bytes_per_s == 25e9 && p.has_fp8 && !p.unified);
     assert_true(p.int8_flops < 660e12 && p.fp8_flops < 330e12 && p.bf16_flops < 165e12);
+    assert_int_equal(p.sm, 89);
     assert_int_equal(dfx_profile_load("rtx3060", &dir->log.sink, &p), DFX_OK);
     assert_true(!p.has_fp8 && p.int8_flops < 102e12 && p.device_bytes == 12ull << 30);
     assert_int_equal(dfx_profile_load("h200", &dir->log.sink, &p), DFX_OK);
@@ -128,6 +131,19 @@ static void profile_of_a_file_loads(void **state) {
                             .host_bytes = 34359738368});
 }
 
+/* Profiles of before it was measured have no such line: copies cost nothing then. */
+static void profile_without_a_share_has_none(void **state) {
+    tmpdir *dir = *state;
+    dfx_profile p;
+    char text[sizeof(GOOD) + 64];
+    assert_int_equal(load(dir, GOOD, &p), DFX_OK);
+    assert_true(p.link_slows_compute == 0);
+    snprintf(text, sizeof(text), "%s\nlink_slows_compute = 0.025", GOOD);
+    assert_int_equal(load(dir, text, &p), DFX_OK);
+    assert_true(p.link_slows_compute == 0.025);
+    print_and_load_again(dir, &p);
+}
+
 static void profile_with_odd_numbers_prints_back(void **state) {
     tmpdir *dir = *state;
     dfx_profile p;
@@ -148,6 +164,7 @@ static void profile_that_was_measured_prints_back(void **state) {
     snprintf(p.device, sizeof(p.device), "NVIDIA GeForce RTX 4090");
     snprintf(p.driver, sizeof(p.driver), "580.159, CUDA 13.0 = new");
     p.method = 65535;
+    p.sm = 89;
     print_and_load_again(dir, &p);
     memset(p.device, 'x', sizeof(p.device) - 1);
     print_and_load_again(dir, &p);
@@ -182,6 +199,8 @@ static void profile_faults_are_named(void **state) {
     broken(dir, "unified = no ", "unified = maybe ", "unified: wanted yes or no");
     broken(dir, "fp8_flops = 2E+14", "fp8_flops = 0", "has_fp8 is yes and fp8_flops is 0");
     broken(dir, "my-machine.2", "my machine", "name: wanted a name");
+    broken(dir, "launch_s = 3e-6\n", "launch_s = 3e-6\nlink_slows_compute = 2 %\n",
+           "line 17: link_slows_compute: wanted a share from 0 such as 0.02");
     broken(dir, "launch_s = 3e-6\n", "launch_s = 3e-6\ndevice =\n",
            "line 17: device: wanted a text of 1 to 127 bytes");
     broken(dir, "launch_s = 3e-6\n", "launch_s = 3e-6\nmethod = 0\n",
@@ -230,6 +249,7 @@ int main(void) {
         TEST(profile_shipped_ones_load_and_print_back),
         TEST(profile_shipped_ones_hold_known_figures),
         TEST(profile_of_a_file_loads),
+        TEST(profile_without_a_share_has_none),
         TEST(profile_with_odd_numbers_prints_back),
         TEST(profile_that_was_measured_prints_back),
         TEST(profile_faults_are_named),

@@ -53,21 +53,31 @@ static dfx_status time_part(const dfx_bench_timer *timer, dfx_bench_program *ben
     return dfx_bench_time(timer, &work, out);
 }
 
-dfx_status dfx_bench_blocks_run(const dfx_bench_timer *timer, dfx_qformat format,
-                                const dfx_bench_size *size, bool parts, const dfx_sink *sink,
-                                dfx_bench_blocks *out) {
+/* The parts and what goes on beside copies follow the whole, on a device that it has brought to its power limit. */
+static dfx_status time_passes(const dfx_bench_timer *timer, const dfx_bench_blocks_question *q,
+                              dfx_bench_program *bench, const dfx_sink *sink,
+                              dfx_bench_blocks *out) {
+    dfx_bench_timer settled = *timer;
+    dfx_bench_work whole = {whole_round, bench, bench->activations.ptr};
+    settled.settle_seconds = q->settle_seconds;
+    DFX_TRY(dfx_bench_time(&settled, &whole, &out->whole));
+    settled.settle_seconds = q->settle_seconds / 4;
+    if (q->copies)
+        DFX_TRY(dfx_bench_beside_copies(&settled, &whole, q->copies, sink, &out->beside,
+                                        &out->copy_bytes_per_s));
+    if (q->parts)
+        DFX_TRY(time_part(timer, bench, DFX_BENCH_ATTENTION, &out->attention));
+    return q->parts ? time_part(timer, bench, DFX_BENCH_REST, &out->rest) : DFX_OK;
+}
+
+dfx_status dfx_bench_blocks_run(const dfx_bench_timer *timer, const dfx_bench_blocks_question *q,
+                                const dfx_sink *sink, dfx_bench_blocks *out) {
     dfx_bench_program bench = {0};
-    dfx_status status;
-    *out = (dfx_bench_blocks){.format = format, .size = *size};
-    DFX_TRY(build(false, timer->be->act_dtype, format, size, sink, &out->program));
-    DFX_TRY_OUT(status, dfx_bench_program_open(timer->be, &out->program, sink, &bench));
-    dfx_bench_work whole = {whole_round, &bench, bench.activations.ptr};
-    DFX_TRY_OUT(status, dfx_bench_time(timer, &whole, &out->whole));
-    if (parts)
-        DFX_TRY_OUT(status, time_part(timer, &bench, DFX_BENCH_ATTENTION, &out->attention));
-    if (parts)
-        DFX_TRY_OUT(status, time_part(timer, &bench, DFX_BENCH_REST, &out->rest));
-out:
+    *out = (dfx_bench_blocks){.format = q->format, .size = q->size};
+    DFX_TRY(build(false, timer->be->act_dtype, q->format, &q->size, sink, &out->program));
+    dfx_status status = dfx_bench_program_open(timer->be, &out->program, sink, &bench);
+    if (status == DFX_OK)
+        status = time_passes(timer, q, &bench, sink, out);
     dfx_bench_program_close(&bench);
     return status;
 }
@@ -105,8 +115,9 @@ dfx_status dfx_bench_blocks_size(const dfx_bench_timer *timer, bool is_gpu, cons
         return DFX_OK;
     quick.n_runs = 1;
     quick.run_seconds = 0;
-    dfx_status status =
-        dfx_bench_blocks_run(&quick, DFX_Q_BF16, &SIZES[DFX_COUNT(SIZES) - 1], false, sink, &least);
+    dfx_bench_blocks_question question = {.format = DFX_Q_BF16,
+                                          .size = SIZES[DFX_COUNT(SIZES) - 1]};
+    dfx_status status = dfx_bench_blocks_run(&quick, &question, sink, &least);
     double rate = status == DFX_OK ? products_flops(&least.program) / least.whole.median : 0;
     dfx_bench_blocks_close(&least);
     for (size_t i = 0; i < DFX_COUNT(SIZES) && status == DFX_OK; i++) {

@@ -5,8 +5,8 @@
 #define DFX_TOOLS_BENCH_BLOCKS_H
 
 #include "quant/qformat.h"
+#include "tools/bench_copies.h"
 #include "tools/bench_fit.h"
-#include "tools/bench_timer.h"
 
 typedef struct dfx_bench_size {
     int64_t n_heads, n_text, n_image; /* heads of 128; tokens */
@@ -15,9 +15,20 @@ typedef struct dfx_bench_size {
 typedef struct dfx_bench_blocks {
     dfx_qformat format;
     dfx_bench_size size;
-    dfx_program program;                     /* owned */
-    dfx_bench_sample whole, attention, rest; /* seconds of a pass; the parts only when asked for */
+    dfx_program program;    /* owned */
+    dfx_bench_sample whole; /* seconds of a pass */
+    /* Only when asked for: of its parts, and of the whole beside copies, with the rate that these reach. */
+    dfx_bench_sample attention, rest, beside;
+    double copy_bytes_per_s;
 } dfx_bench_blocks;
+
+typedef struct dfx_bench_blocks_question {
+    dfx_qformat format;
+    dfx_bench_size size;
+    double settle_seconds; /* how long whole passes go on before they are timed */
+    bool parts;
+    dfx_bench_copies *copies; /* NULL: not beside copies */
+} dfx_bench_blocks_question;
 
 /* The large size, for this device. The small one is a quarter of its pixels. Errors: those of a measurement. */
 dfx_status dfx_bench_blocks_size(const dfx_bench_timer *timer, bool is_gpu, const dfx_sink *sink,
@@ -25,8 +36,8 @@ dfx_status dfx_bench_blocks_size(const dfx_bench_timer *timer, bool is_gpu, cons
 dfx_bench_size dfx_bench_blocks_quarter(const dfx_bench_size *size);
 
 /* Errors: DFX_E_NOFIT, DFX_E_DEVICE, DFX_E_CANCELLED. Close it, whatever this returns. */
-dfx_status dfx_bench_blocks_run(const dfx_bench_timer *timer, dfx_qformat format,
-                                const dfx_bench_size *size, bool parts, const dfx_sink *sink,
+dfx_status dfx_bench_blocks_run(const dfx_bench_timer *timer,
+                                const dfx_bench_blocks_question *question, const dfx_sink *sink,
                                 dfx_bench_blocks *out);
 void dfx_bench_blocks_close(dfx_bench_blocks *blocks); /* zeroed is fine */
 

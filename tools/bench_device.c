@@ -4,6 +4,12 @@
 
 const dfx_qformat dfx_bench_formats[DFX_BENCH_FORMATS] = {DFX_Q_BF16, DFX_Q_INT8, DFX_Q_FP8};
 
+/* With the timed stretches some one and a half seconds of passes: what it takes until a GPU's clocks have settled. */
+static const double SETTLE_SECONDS = 0.8;
+
+/* Of a stretch of what needs no such care. */
+static const double BRIEF_SECONDS = 0.05;
+
 /* ---- the start of an op */
 
 typedef struct launch {
@@ -42,28 +48,44 @@ out:
 
 /* ---- all of it */
 
-/* Attention and the rest are the same in every format: they are timed alone in the first one. */
-static dfx_status measure_blocks(const dfx_bench_timer *timer, bool is_gpu, const dfx_sink *sink,
+/* Attention and the rest are the same in every format: they are timed alone in the first one. On a processor passes take long
+ * and copies cost all formats the same, a core: beside copies, too, only the first one is timed. */
+static dfx_status measure_blocks(const dfx_bench_timer *timer, bool is_gpu,
+                                 dfx_bench_copies *copies, const dfx_sink *sink,
                                  dfx_bench_device *out) {
-    dfx_bench_size large, small;
-    DFX_TRY(dfx_bench_blocks_size(timer, is_gpu, sink, &large));
-    small = dfx_bench_blocks_quarter(&large);
+    dfx_bench_size size;
+    dfx_bench_timer brief = *timer;
+    brief.run_seconds = BRIEF_SECONDS;
+    DFX_TRY(dfx_bench_blocks_size(timer, is_gpu, sink, &size));
     for (int i = 0; i < out->n_formats; i++) {
-        dfx_info(sink, "measuring blocks in %s", dfx_q_name(dfx_bench_formats[i]));
-        DFX_TRY(dfx_bench_blocks_run(timer, dfx_bench_formats[i], &large, i == 0, sink,
-                                     &out->large[i]));
-        DFX_TRY(
-            dfx_bench_blocks_run(timer, dfx_bench_formats[i], &small, false, sink, &out->small[i]));
+        dfx_bench_blocks_question large = {.format = dfx_bench_formats[i],
+                                           .size = size,
+                                           .settle_seconds = is_gpu ? SETTLE_SECONDS : 0,
+                                           .parts = i == 0,
+                                           .copies = is_gpu || i == 0 ? copies : NULL},
+                                  small = {.format = dfx_bench_formats[i],
+                                           .size = dfx_bench_blocks_quarter(&size)};
+        dfx_info(sink, "measuring blocks in %s", dfx_q_name(large.format));
+        DFX_TRY(dfx_bench_blocks_run(timer, &large, sink, &out->large[i]));
+        DFX_TRY(dfx_bench_blocks_run(&brief, &small, sink, &out->small[i]));
     }
     return DFX_OK;
 }
 
 static dfx_status measure(const dfx_bench_timer *timer, bool is_gpu, const dfx_sink *sink,
                           dfx_bench_device *out) {
+    dfx_bench_copies copies;
+    dfx_bench_timer brief = *timer;
+    dfx_status status;
+    brief.run_seconds = BRIEF_SECONDS;
     dfx_info(sink, "measuring copies to the device");
-    DFX_TRY(dfx_bench_link_run(timer, &out->link, &out->link_latency));
-    DFX_TRY(measure_launch(timer, &out->launch));
-    return measure_blocks(timer, is_gpu, sink, out);
+    DFX_TRY_OUT(status, dfx_bench_copies_open(timer->be, &copies));
+    DFX_TRY_OUT(status, dfx_bench_link_run(&brief, &copies, &out->link, &out->link_latency));
+    DFX_TRY_OUT(status, measure_launch(&brief, &out->launch));
+    status = measure_blocks(timer, is_gpu, &copies, sink, out);
+out:
+    dfx_bench_copies_close(&copies);
+    return status;
 }
 
 dfx_status dfx_bench_device_run(dfx_backend *be, const dfx_device_facts *facts, uint32_t n_runs,
@@ -86,11 +108,23 @@ void dfx_bench_device_close(dfx_bench_device *device) {
     }
 }
 
+static double share_of(const dfx_bench_device *d) {
+    double alone_s[DFX_BENCH_FORMATS], beside_s[DFX_BENCH_FORMATS];
+    int n = 0;
+    for (int i = 0; i < d->n_formats; i++)
+        if (d->large[i].beside.n > 0) {
+            alone_s[n] = d->large[i].whole.median;
+            beside_s[n++] = d->large[i].beside.median;
+        }
+    return dfx_bench_fit_share(alone_s, beside_s, n);
+}
+
 void dfx_bench_device_fit(const dfx_bench_device *d, dfx_profile *p) {
     double *const rates[DFX_BENCH_FORMATS] = {&p->bf16_flops, &p->int8_flops, &p->fp8_flops};
     dfx_bench_pass first = dfx_bench_blocks_pass(&d->large[0]);
     p->link_bytes_per_s = d->link.median;
     p->link_latency_s = d->link_latency.median;
+    p->link_slows_compute = share_of(d);
     p->launch_s = d->launch.median;
     p->has_fp8 = d->n_formats == DFX_BENCH_FORMATS;
     dfx_bench_fit_machine(&first, p);

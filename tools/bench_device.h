@@ -1,5 +1,6 @@
-/* What a backend reaches: copies of pages to it, the start of an op, and whole FLUX blocks in each number format, from which
- * the rates of a profile are made. */
+/* What a backend reaches: copies of pages to it, the start of an op, and whole FLUX blocks in each number format, alone and
+ * beside copies, from which the rates of a profile are made. On a GPU blocks are timed as they are in the course of a step: at
+ * the clocks that it keeps. */
 #ifndef DFX_TOOLS_BENCH_DEVICE_H
 #define DFX_TOOLS_BENCH_DEVICE_H
 

@@ -50,6 +50,13 @@ void dfx_bench_fit_machine(const dfx_bench_pass *pass, dfx_profile *profile) {
               &profile->attention_flops);
 }
 
+double dfx_bench_fit_share(const double *alone_s, const double *beside_s, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += beside_s[i] / alone_s[i] - 1;
+    return n > 0 ? fmax(sum / n, 0) : 0;
+}
+
 void dfx_bench_fit_products(const dfx_bench_pass *pass, dfx_profile *profile, double *rate) {
     double others = dfx_bench_foretold(pass->program, profile, DFX_BENCH_ATTENTION) +
                     dfx_bench_foretold(pass->program, profile, DFX_BENCH_REST);

@@ -32,6 +32,9 @@ double dfx_bench_foretold(const dfx_program *program, const dfx_profile *profile
 /* Wants launch_s; sets memory_bytes_per_s and attention_flops. */
 void dfx_bench_fit_machine(const dfx_bench_pass *pass, dfx_profile *profile);
 
+/* The share by which passes took longer beside copies: the mean of n pairs, or 0 where noise makes it less. */
+double dfx_bench_fit_share(const double *alone_s, const double *beside_s, int n);
+
 /* Wants what that one set, and the other rates that the program uses; *rate is the field of `profile` for its products. */
 void dfx_bench_fit_products(const dfx_bench_pass *pass, dfx_profile *profile, double *rate);
 

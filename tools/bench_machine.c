@@ -17,7 +17,8 @@ static void shorten(double *value) {
 
 /* Pages are copied to the device, also where both share one memory. */
 static void fill_profile(const dfx_bench_machine *m, dfx_profile *p) {
-    *p = (dfx_profile){.disk_bytes_per_s = m->disk.rate.median,
+    *p = (dfx_profile){.sm = (uint32_t)m->facts.sm,
+                       .disk_bytes_per_s = m->disk.rate.median,
                        .disk_latency_s = m->disk.latency.median,
                        .disk_queue_depth = m->disk.queue_depth,
                        .device_bytes = m->facts.device_bytes,
@@ -29,10 +30,10 @@ static void fill_profile(const dfx_bench_machine *m, dfx_profile *p) {
     memcpy(p->device, m->facts.name, sizeof(m->facts.name));
     memcpy(p->driver, m->facts.driver, sizeof(m->facts.driver));
     dfx_bench_device_fit(&m->device, p);
-    double *const rates[] = {&p->disk_bytes_per_s, &p->disk_latency_s,  &p->link_bytes_per_s,
-                             &p->link_latency_s,   &p->bf16_flops,      &p->int8_flops,
-                             &p->fp8_flops,        &p->attention_flops, &p->memory_bytes_per_s,
-                             &p->launch_s};
+    double *const rates[] = {
+        &p->disk_bytes_per_s,   &p->disk_latency_s,     &p->link_bytes_per_s, &p->link_latency_s,
+        &p->link_slows_compute, &p->bf16_flops,         &p->int8_flops,       &p->fp8_flops,
+        &p->attention_flops,    &p->memory_bytes_per_s, &p->launch_s};
     for (size_t i = 0; i < DFX_COUNT(rates); i++)
         shorten(rates[i]);
 }

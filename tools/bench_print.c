@@ -62,27 +62,32 @@ typedef struct row {
     const char *name; /* of the profile's field */
     const char *label;
     double value;
-    const dfx_bench_sample *sample; /* NULL: fitted to the blocks */
     const char *unit;
-    double scale; /* of the value, to the unit */
+    double scale;                   /* of the value, to the unit */
+    const dfx_bench_sample *sample; /* NULL: made from the blocks, as `note` says */
+    const char *note;
 } row;
 
-enum { N_ROWS = 10 };
+enum { N_ROWS = 11 };
+
+static const char FITTED[] = "so that a profile gives the blocks' times";
 
 static void list_rows(const dfx_bench_machine *m, row rows[N_ROWS]) {
     const dfx_bench_device *d = &m->device;
     const dfx_profile *p = &m->profile;
     const row list[N_ROWS] = {
-        {"disk_bytes_per_s", "disk", p->disk_bytes_per_s, &m->disk.rate, "GB/s", 1e-9},
-        {"disk_latency_s", "disk latency", p->disk_latency_s, &m->disk.latency, "us", 1e6},
-        {"link_bytes_per_s", "link", p->link_bytes_per_s, &d->link, "GB/s", 1e-9},
-        {"link_latency_s", "link latency", p->link_latency_s, &d->link_latency, "us", 1e6},
-        {"launch_s", "start of an op", p->launch_s, &d->launch, "us", 1e6},
-        {"memory_bytes_per_s", "memory", p->memory_bytes_per_s, NULL, "GB/s", 1e-9},
-        {"attention_flops", "attention", p->attention_flops, NULL, "Gflop/s", 1e-9},
-        {"bf16_flops", "products, bf16", p->bf16_flops, NULL, "Gflop/s", 1e-9},
-        {"int8_flops", "products, int8", p->int8_flops, NULL, "Gflop/s", 1e-9},
-        {"fp8_flops", "products, fp8", p->fp8_flops, NULL, "Gflop/s", 1e-9},
+        {"disk_bytes_per_s", "disk", p->disk_bytes_per_s, "GB/s", 1e-9, &m->disk.rate, NULL},
+        {"disk_latency_s", "disk latency", p->disk_latency_s, "us", 1e6, &m->disk.latency, NULL},
+        {"link_bytes_per_s", "link", p->link_bytes_per_s, "GB/s", 1e-9, &d->link, NULL},
+        {"link_latency_s", "link latency", p->link_latency_s, "us", 1e6, &d->link_latency, NULL},
+        {"link_slows_compute", "copies slow", p->link_slows_compute, "%", 1e2, NULL,
+         "what is computed meanwhile takes so much longer"},
+        {"launch_s", "start of an op", p->launch_s, "us", 1e6, &d->launch, NULL},
+        {"memory_bytes_per_s", "memory", p->memory_bytes_per_s, "GB/s", 1e-9, NULL, FITTED},
+        {"attention_flops", "attention", p->attention_flops, "Gflop/s", 1e-9, NULL, FITTED},
+        {"bf16_flops", "products, bf16", p->bf16_flops, "Gflop/s", 1e-9, NULL, FITTED},
+        {"int8_flops", "products, int8", p->int8_flops, "Gflop/s", 1e-9, NULL, FITTED},
+        {"fp8_flops", "products, fp8", p->fp8_flops, "Gflop/s", 1e-9, NULL, FITTED},
     };
     memcpy(rows, list, sizeof(list));
 }
@@ -92,7 +97,7 @@ static void print_row(const row *r) {
     if (r->sample)
         printf("%.4g to %.4g\n", r->sample->least * r->scale, r->sample->most * r->scale);
     else
-        puts("so that a profile gives the blocks' times");
+        puts(r->note);
 }
 
 static void print_blocks(const dfx_bench_blocks *b, const dfx_profile *profile) {
@@ -103,6 +108,16 @@ static void print_blocks(const dfx_bench_blocks *b, const dfx_profile *profile) 
            b->whole.most * 1e3, foretold * 1e3, foretold / b->whole.median);
 }
 
+/* Of the blocks, and what the copies lose to them. */
+static void print_beside(const dfx_bench_blocks *b, double link_bytes_per_s) {
+    if (b->beside.n > 0)
+        printf("%-4s  beside copies %10.3f  %10.3f to %-10.3f  %+6.2f %%, the copies %.4g GB/s, "
+               "%+.2f %%\n",
+               dfx_q_name(b->format), b->beside.median * 1e3, b->beside.least * 1e3,
+               b->beside.most * 1e3, 100 * (b->beside.median / b->whole.median - 1),
+               b->copy_bytes_per_s * 1e-9, 100 * (b->copy_bytes_per_s / link_bytes_per_s - 1));
+}
+
 void dfx_bench_print_machine(const dfx_bench_machine *m, const dfx_bench_step *step) {
     char bytes[DFX_REPORT_TEXT_BYTES];
     row rows[N_ROWS];
@@ -111,7 +126,7 @@ void dfx_bench_print_machine(const dfx_bench_machine *m, const dfx_bench_step *s
            m->disk.queue_depth, dfx_report_bytes(m->disk.file_bytes, bytes), m->disk.rate.n);
     list_rows(m, rows);
     for (int i = 0; i < N_ROWS; i++)
-        if (rows[i].value > 0)
+        if (rows[i].value > 0 || rows[i].note != FITTED)
             print_row(&rows[i]);
     puts("\none double and two single blocks, and what the profile says of them, in ms\n"
          "       text + image  width    measured      least to most        profile  ratio");
@@ -119,6 +134,8 @@ void dfx_bench_print_machine(const dfx_bench_machine *m, const dfx_bench_step *s
         print_blocks(&m->device.large[i], &m->profile);
         print_blocks(&m->device.small[i], &m->profile);
     }
+    for (int i = 0; i < m->device.n_formats; i++)
+        print_beside(&m->device.large[i], m->device.link.median);
     printf("\na step of FLUX.1-dev at 1024x1024 when all stays, says the profile:");
     for (int i = 0; i < m->device.n_formats; i++)
         printf("%s %s %.4g s", i ? "," : "", dfx_q_name(dfx_bench_formats[i]), m->flux_step_s[i]);
@@ -145,13 +162,24 @@ static json_t *rates_json(const dfx_bench_machine *m) {
     return rates;
 }
 
+/* null: not measured beside copies */
+static json_t *beside_json(const dfx_bench_blocks *b) {
+    if (b->beside.n == 0)
+        return json_null();
+    return json_pack("{s:f, s:o, s:f, s:f}", "median_seconds", b->beside.median, "values",
+                     dfx_bench_sample_json(&b->beside), "slower",
+                     b->beside.median / b->whole.median - 1, "copy_bytes_per_s",
+                     b->copy_bytes_per_s);
+}
+
 static json_t *blocks_json(const dfx_bench_blocks *b, const dfx_profile *profile) {
     double foretold = dfx_bench_foretold(&b->program, profile, DFX_BENCH_PARTS);
-    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:o, s:f, s:f}", "format", dfx_q_name(b->format),
-                     "width", (json_int_t)b->size.n_heads * 128, "text_tokens",
-                     (json_int_t)b->size.n_text, "image_tokens", (json_int_t)b->size.n_image,
-                     "median_seconds", b->whole.median, "values", dfx_bench_sample_json(&b->whole),
-                     "profile_seconds", foretold, "ratio", foretold / b->whole.median);
+    return json_pack("{s:s, s:I, s:I, s:I, s:f, s:o, s:f, s:f, s:o}", "format",
+                     dfx_q_name(b->format), "width", (json_int_t)b->size.n_heads * 128,
+                     "text_tokens", (json_int_t)b->size.n_text, "image_tokens",
+                     (json_int_t)b->size.n_image, "median_seconds", b->whole.median, "values",
+                     dfx_bench_sample_json(&b->whole), "profile_seconds", foretold, "ratio",
+                     foretold / b->whole.median, "beside_copies", beside_json(b));
 }
 
 static json_t *flux_steps_json(const dfx_bench_machine *m) {

@@ -1,26 +1,25 @@
 /* See bench_program.h. Addresses are those that the executor hands to its probe, so that they are what it runs with. */
 #include "tools/bench_program.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "core/rng.h"
 
 enum { NOISE_VALUES = 1 << 18 };
 
-/* Values in [-1, 1), of one seed. */
-static void make_noise(float *values) {
-    uint32_t state = 1;
-    for (size_t i = 0; i < NOISE_VALUES; i++) {
-        state = state * 1664525u + 1013904223u;
-        values[i] = (float)(int8_t)(state >> 24) / 128;
-    }
-}
-
-/* The noise as values of a weight. Codes fill their range; scales and wide weights make products of order 1. */
+/* As the values of a weight: normal ones, whose bits are all in use, since how much power a product takes hangs on its operands,
+ * and on a GPU at its power limit the time hangs on that. Codes fill their range with the greatest of some thousands; wide
+ * weights, and codes times scales, make products of order 1. */
 static void narrow_noise(const float *noise, dfx_dtype dtype, float *plain, void *out) {
-    float by = dtype == DFX_DTYPE_F8_E4M3 ? 448 : dtype == DFX_DTYPE_F32 ? 1e-4f : 1.0f / 64;
+    static const float GREATEST = 3.5f, SCALE = 2e-4f;
+    float most = dtype == DFX_DTYPE_I8 ? 127 : 448;
+    bool codes = dtype == DFX_DTYPE_I8 || dtype == DFX_DTYPE_F8_E4M3;
     for (size_t i = 0; i < NOISE_VALUES; i++) {
-        plain[i] = noise[i] * by;
+        float code = fmaxf(-most, fminf(most, noise[i] * most / GREATEST));
+        plain[i] = codes ? code : dtype == DFX_DTYPE_F32 ? SCALE : noise[i] / 64;
         if (dtype == DFX_DTYPE_I8)
-            ((int8_t *)out)[i] = (int8_t)(noise[i] * 127);
+            ((int8_t *)out)[i] = (int8_t)lrintf(code);
     }
     if (dtype != DFX_DTYPE_I8)
         dfx_from_f32(dtype, plain, out, NOISE_VALUES);
@@ -35,14 +34,34 @@ static dfx_status upload_repeated(dfx_backend *be, void *dst, size_t bytes, cons
     return DFX_OK;
 }
 
+/* What a norm multiplies by is 1 or so; were it little, all scores of attention would be the same. */
+static bool is_of_norm(const dfx_program *p, uint32_t weight) {
+    for (uint32_t i = 0; i < p->n_ops; i++) {
+        const dfx_op *op = &p->ops[i];
+        int slot = op->kind == DFX_OP_QKNORM_ROPE ? DFX_QKNORM_W
+                   : op->kind == DFX_OP_LAYERNORM || op->kind == DFX_OP_RMSNORM ||
+                           op->kind == DFX_OP_GROUPNORM || op->kind == DFX_OP_GROUPNORM_STATS
+                       ? DFX_NORM_W
+                       : -1;
+        if (slot < 0 || !op->r[slot].buf)
+            continue;
+        const dfx_buf *buf = &p->bufs[op->r[slot].buf];
+        if (buf->kind == DFX_BUF_WEIGHT && buf->idx == weight)
+            return true;
+    }
+    return false;
+}
+
 /* One type at a time, so that the noise is narrowed once for each. */
-static dfx_status upload_weights(const dfx_bench_program *b, dfx_dtype dtype, const void *block) {
+static dfx_status upload_weights(const dfx_bench_program *b, dfx_dtype dtype, const void *block,
+                                 const void *ones) {
     dfx_backend *be = b->executor.backend;
     for (uint32_t i = 0; i < b->program->n_weights; i++) {
         const dfx_weight *w = &b->program->weights[i];
         if (w->dtype == dtype)
             DFX_TRY(upload_repeated(be, (char *)b->pages.ptr + b->page_off[w->page_idx] + w->off,
-                                    w->bytes, block, NOISE_VALUES * dfx_dtype_bytes(dtype)));
+                                    w->bytes, is_of_norm(b->program, i) ? ones : block,
+                                    NOISE_VALUES * dfx_dtype_bytes(dtype)));
     }
     return DFX_OK;
 }
@@ -62,19 +81,38 @@ static dfx_status upload_inputs(const dfx_bench_program *b, dfx_dtype dtype, con
     return DFX_OK;
 }
 
+/* For the weights of norms, which are never I8. */
+static void make_ones(dfx_dtype dtype, float *plain, void *out) {
+    for (size_t i = 0; i < NOISE_VALUES; i++)
+        plain[i] = 1;
+    if (dtype != DFX_DTYPE_I8)
+        dfx_from_f32(dtype, plain, out, NOISE_VALUES);
+}
+
+/* In [-1, 1]: F32 inputs are sines and the like, not scales. */
+static void make_sines(const float *noise, float *out) {
+    for (size_t i = 0; i < NOISE_VALUES; i++)
+        out[i] = fmaxf(-1, fminf(1, noise[i]));
+}
+
 static dfx_status upload_all(const dfx_bench_program *b, const dfx_sink *sink) {
     static const dfx_dtype dtypes[] = {DFX_DTYPE_BF16, DFX_DTYPE_F32, DFX_DTYPE_I8,
                                        DFX_DTYPE_F8_E4M3};
+    enum { N_BLOCKS = 4 };
     float *noise;
-    DFX_TRY(dfx_new_array(sink, (size_t)3 * NOISE_VALUES, "bench", &noise));
-    float *plain = noise + NOISE_VALUES, *block = plain + NOISE_VALUES;
-    make_noise(noise);
+    dfx_rng rng;
+    DFX_TRY(dfx_new_array(sink, (size_t)N_BLOCKS * NOISE_VALUES, "bench", &noise));
+    float *plain = noise + NOISE_VALUES, *block = plain + NOISE_VALUES,
+          *ones = block + NOISE_VALUES;
+    dfx_rng_seed(&rng, 1);
+    dfx_rng_normal(&rng, noise, NOISE_VALUES);
     dfx_status status = DFX_OK;
     for (size_t i = 0; i < DFX_COUNT(dtypes) && status == DFX_OK; i++) {
+        make_ones(dtypes[i], plain, ones);
         narrow_noise(noise, dtypes[i], plain, block);
-        status = upload_weights(b, dtypes[i], block);
-        if (dtypes[i] == DFX_DTYPE_F32) /* angles and the like, not scales */
-            memcpy(block, noise, NOISE_VALUES * sizeof(*noise));
+        status = upload_weights(b, dtypes[i], block, ones);
+        if (dtypes[i] == DFX_DTYPE_F32)
+            make_sines(noise, block);
         if (status == DFX_OK)
             status = upload_inputs(b, dtypes[i], block);
     }

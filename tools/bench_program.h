@@ -1,6 +1,6 @@
 /* A program on a device with everything it needs beside it: all pages there, weights and inputs made up. Its ops can be run
- * as the executor runs them, or one by one. The values are noise of a size that keeps every result finite: some processors
- * take longer, or less power, for numbers that nobody computes with. */
+ * as the executor runs them, or one by one. The values are noise like that of weights, of a size that keeps every result
+ * finite: some processors take longer, or less power, for numbers that nobody computes with. */
 #ifndef DFX_TOOLS_BENCH_PROGRAM_H
 #define DFX_TOOLS_BENCH_PROGRAM_H
 

@@ -17,6 +17,7 @@ dfx_status dfx_bench_time(const dfx_bench_timer *t, const dfx_bench_work *w,
                           dfx_bench_sample *out) {
     double seconds;
     uint64_t n = 1;
+    double began = dfx_bench_seconds();
     DFX_TRY(stretch(t, w, 1, &seconds)); /* touches memory, wakes threads */
     if (seconds < t->run_seconds)
         DFX_TRY(stretch(t, w, 1, &seconds));
@@ -25,6 +26,8 @@ dfx_status dfx_bench_time(const dfx_bench_timer *t, const dfx_bench_work *w,
         n = (uint64_t)ceil((double)n * fmin(fmax(more, 2), 100));
         DFX_TRY(stretch(t, w, n, &seconds));
     }
+    while (dfx_bench_seconds() - began < t->settle_seconds)
+        DFX_TRY(stretch(t, w, n, &seconds));
     for (uint32_t i = 0; i < t->n_runs; i++) {
         DFX_TRY(stretch(t, w, n, &seconds));
         dfx_bench_sample_add(out, seconds / (double)n);

@@ -11,6 +11,9 @@ typedef struct dfx_bench_timer {
     bool (*cancelled)(void *user);
     uint32_t n_runs;
     double run_seconds; /* of a stretch, where a round takes less */
+    /* How long the work goes on before it is timed, until its clocks are those that it can keep: a GPU at its power limit
+     * slows down within half a second or so. */
+    double settle_seconds;
 } dfx_bench_timer;
 
 /* A round is the least that is timed. */
@@ -20,7 +23,7 @@ typedef struct dfx_bench_work {
     const void *written; /* on the device, at least 16 bytes, by a round */
 } dfx_bench_work;
 
-/* Seconds of a round, n_runs times, after a warm-up. Errors: those of the rounds; DFX_E_CANCELLED. */
+/* Seconds of a round, n_runs times, after a warm-up; stretches follow each other without a pause. Errors: those of the rounds; DFX_E_CANCELLED. */
 dfx_status dfx_bench_time(const dfx_bench_timer *timer, const dfx_bench_work *work,
                           dfx_bench_sample *seconds);
 

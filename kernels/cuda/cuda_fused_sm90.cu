@@ -83,10 +83,17 @@ template <class S> static int band_of(int n_multiprocessors, int rows) {
     return (rows + bands - 1) / bands;
 }
 
+/* Of n tiles for so many clusters: those that fill whole waves, where the others are few enough to be done as halves by one
+ * more; else all. A half has the sums that the tile would have, bit for bit. */
+static int n_whole_of(int n, int clusters, bool halves) {
+    int left = n % clusters;
+    return halves && 2 * left <= clusters ? n - left : n;
+}
+
 template <class S, bool GELU, bool LOW>
 static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     fused_args a = {};
-    DFX_TRY(make_maps(cuda, p, S::M, S::N / S::CLUSTER, &a));
+    DFX_TRY(make_maps(cuda, p, S::M, S::W_BOX, &a));
     a.xs = p->xs;
     a.ws = p->ws;
     DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &p->b, 0.0f, &a.b));
@@ -105,8 +112,10 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES),
         what));
     int clusters = cuda->n_multiprocessors / S::CLUSTER;
-    if (clusters > a.rows * a.cols)
-        clusters = a.rows * a.cols;
+    a.n_whole = n_whole_of(a.rows * a.cols, clusters, S::HALVES);
+    a.n_parts = a.n_whole + 2 * (a.rows * a.cols - a.n_whole);
+    if (clusters > a.n_parts)
+        clusters = a.n_parts;
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim.x = S::CLUSTER;
@@ -127,19 +136,22 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
  * end, if nothing else is multiplied meanwhile, in terms of k. */
 typedef struct fused_choice {
     int rows, cols, blocks; /* of y, and blocks that do them: a cluster's */
-    bool take_turns;
+    bool take_turns, halves;
     double rate; /* of products alone, beside the others */
+    double end;  /* the time of its end, likewise */
     dfx_status (*run[2][2])(dfx_cuda *, const dfx_cuda_fused *); /* [with t and u][GELU] */
 } fused_choice;
 
 /* In BF16 t and u cost nothing unless they are there. */
-template <class S> static constexpr fused_choice choice_of(double rate) {
+template <class S> static constexpr fused_choice choice_of(double rate, double end = 1) {
     constexpr bool plain = S::IN == FUSED_BF16;
     return {S::M * S::CLUSTER,
             S::N,
             S::CLUSTER,
             S::TAKE_TURNS,
+            S::HALVES,
             rate,
+            end,
             {{launch<S, false, plain>, launch<S, true, plain>},
              {launch<S, false, true>, launch<S, true, true>}}};
 }
@@ -152,9 +164,11 @@ static const fused_choice int8_choices[] = {
 };
 
 static const fused_choice fp8_choices[] = {
-    choice_of<fused_shape<FUSED_F8, 3, 1, 128, 4, 1, false>>(1.00), /* 192 x 128 */
-    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
-    choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.85),  /* 128 x 96 */
+    choice_of<fused_shape<FUSED_F8, 3, 1, 128, 4, 2, false>>(1.00), /* 192 x 128, two blocks */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 2, false>>(0.98, 0.84), /* 128 x 192, two */
+    choice_of<fused_shape<FUSED_F8, 3, 1, 128, 4, 1, false>>(0.97),       /* 192 x 128 */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.95),       /* 128 x 192 */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.82),        /* 128 x 96 */
 };
 
 static const fused_choice bf16_choices[] = {
@@ -164,12 +178,16 @@ static const fused_choice bf16_choices[] = {
     choice_of<fused_shape<FUSED_BF16, 2, 1, 96, 6, 1, false>>(0.72),  /* 128 x 96 */
 };
 
-/* Tiles are done in waves of the whole device, of which the last may be part of one. By turns, only the last end shows. */
+/* Tiles are done in waves of the whole device, of which the last may be part of one, or halves. By turns, only the last end
+ * shows. */
 static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const fused_choice *c) {
+    const double half_wave = 0.8;
     double k = (double)p->k * (double)dfx_dtype_bytes(p->in);
-    double end = p->act == DFX_ACT_NONE ? 400 : 700, hidden_end = 60, begin = 300;
-    int64_t n_tiles = dfx_cuda_ceil_div(p->m, c->rows) * dfx_cuda_ceil_div(p->n, c->cols);
-    double waves = (double)dfx_cuda_ceil_div(n_tiles, cuda->n_multiprocessors / c->blocks);
+    double end = c->end * (p->act == DFX_ACT_NONE ? 400 : 700), hidden_end = 60, begin = 300;
+    int n = (int)(dfx_cuda_ceil_div(p->m, c->rows) * dfx_cuda_ceil_div(p->n, c->cols));
+    int clusters = cuda->n_multiprocessors / c->blocks,
+        n_whole = n_whole_of(n, clusters, c->halves);
+    double waves = (double)dfx_cuda_ceil_div(n_whole, clusters) + (n_whole < n ? half_wave : 0);
     double area = (double)c->rows * c->cols / (c->blocks * c->rate);
     return area * (c->take_turns ? waves * (k + hidden_end) + end + begin : waves * (k + end));
 }

@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#include "kernels/product_workspace.h"
+
 struct dfx_cuda_blas {
     void *library; /* stays loaded for the process: it registers itself with the driver */
     dfx_cuda_lt lt;
@@ -86,10 +88,8 @@ void dfx_cuda_blas_close(dfx_cuda *cuda) {
     cuda->blas = NULL;
 }
 
-/* What NVIDIA advises for each architecture, less where more gains nothing. */
 size_t dfx_cuda_blas_workspace_bytes(const dfx_cuda *cuda) {
-    bool is_large = cuda->sm >= 90 && cuda->sm < 120;
-    return (size_t)(is_large ? 32 : 12) << 20;
+    return dfx_product_workspace_bytes(cuda->sm);
 }
 
 /* The greatest power of two, at most 16, at whose multiples every row begins. */

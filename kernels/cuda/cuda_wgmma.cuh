@@ -190,13 +190,16 @@ static __device__ inline uint64_t dfx_sm90_operand_64(uint32_t address) {
 #define DFX_TEN(t)                                                                               \
     "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, " \
     "%" #t "9, "
-#define DFX_TEXT_40 DFX_TEN() DFX_TEN(1) DFX_TEN(2) DFX_TEN(3)
+#define DFX_TEXT_10 DFX_TEN()
+#define DFX_TEXT_30 DFX_TEXT_10 DFX_TEN(1) DFX_TEN(2)
+#define DFX_TEXT_40 DFX_TEXT_30 DFX_TEN(3)
 #define DFX_TEXT_60 DFX_TEXT_40 DFX_TEN(4) DFX_TEN(5)
 #define DFX_TEXT_90 DFX_TEXT_60 DFX_TEN(6) DFX_TEN(7) DFX_TEN(8)
 #define DFX_LIST_4(c, i) "+" c(d[i]), "+" c(d[i + 1]), "+" c(d[i + 2]), "+" c(d[i + 3])
 #define DFX_LIST_16(c, i) \
     DFX_LIST_4(c, i), DFX_LIST_4(c, i + 4), DFX_LIST_4(c, i + 8), DFX_LIST_4(c, i + 12)
-#define DFX_LIST_48(c) DFX_LIST_16(c, 0), DFX_LIST_16(c, 16), DFX_LIST_16(c, 32)
+#define DFX_LIST_32(c) DFX_LIST_16(c, 0), DFX_LIST_16(c, 16)
+#define DFX_LIST_48(c) DFX_LIST_32(c), DFX_LIST_16(c, 32)
 #define DFX_LIST_64(c) DFX_LIST_48(c), DFX_LIST_16(c, 48)
 #define DFX_LIST_96(c) DFX_LIST_64(c), DFX_LIST_16(c, 64), DFX_LIST_16(c, 80)
 
@@ -224,6 +227,7 @@ static __device__ inline uint64_t dfx_sm90_operand_64(uint32_t address) {
     DFX_SM90_PRODUCT(N, dfx_sm90_product_bf16, int32_t, "r", "k16.f32.bf16.bf16", ", 1, 1, 0, 0", \
                      text, list, a_at, b_at, add_at)
 
+DFX_SM90_PRODUCTS(64, DFX_TEXT_30 "%30, %31", DFX_LIST_32, "%32", "%33", "%34")
 DFX_SM90_PRODUCTS(96, DFX_TEXT_40 "%40, %41, %42, %43, %44, %45, %46, %47", DFX_LIST_48, "%48",
                   "%49", "%50")
 DFX_SM90_PRODUCTS(128, DFX_TEXT_60 "%60, %61, %62, %63", DFX_LIST_64, "%64", "%65", "%66")
@@ -239,9 +243,6 @@ DFX_SM90_PRODUCTS(192, DFX_TEXT_90 "%90, %91, %92, %93, %94, %95", DFX_LIST_96, 
                      : list("f")                                                                  \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                       \
     }
-#define DFX_TEXT_10 DFX_TEN()
-#define DFX_TEXT_30 DFX_TEXT_10 DFX_TEN(1) DFX_TEN(2)
-#define DFX_LIST_32(c) DFX_LIST_16(c, 0), DFX_LIST_16(c, 16)
 #define DFX_LIST_16_ALONE(c) DFX_LIST_16(c, 0)
 
 DFX_SM90_PRODUCT_OF(32, DFX_TEXT_10 "%10, %11, %12, %13, %14, %15", DFX_LIST_16_ALONE,

@@ -7,6 +7,8 @@ has_fp8 = no
 # memcpy of two cores.
 link_bytes_per_s = 8e9
 link_latency_s = 1e-6
+# Copying is a third thread's work on two cores.
+link_slows_compute = 0.5
 
 # A plain NVMe drive.
 disk_bytes_per_s = 2e9

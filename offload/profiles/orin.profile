@@ -3,10 +3,13 @@
 name = orin
 unified = yes
 has_fp8 = no
+sm = 87
 
 # Of no use on unified memory; a copy inside it, half of the memory's rate.
 link_bytes_per_s = 80e9
 link_latency_s = 5e-6
+# No link is passed: nothing is copied beside computing. (What the drive writes is 0.02 of the memory's rate.)
+link_slows_compute = 0
 
 # A PCIe 4.0 x4 NVMe drive on the module's slot: 0.7 of the 5e9 that such drives state, for the weaker host.
 disk_bytes_per_s = 3.5e9

@@ -39,7 +39,7 @@ typedef int32_t scores[HALF / 2];
 typedef uint32_t weights[HALF / 32][4]; /* the left operands of wgmma, 32 keys each */
 
 /* Of a thread's two rows. A code of score s is s * unit + lift, in CODEs. sum: the thread's part, in SUM_UNITs. fade: what
- * was summed before is to be multiplied with it. most: the greatest code so far, as two F16 of which each may be it. */
+ * outputs are to be multiplied with, once they hold all weights made before the lift moved. most: the greatest code so far, as two F16 of which each may be it. */
 struct row_weights {
     float unit[2], lift[2], sum[2], fade[2];
     uint32_t most[2];
@@ -50,6 +50,7 @@ struct row_weights {
 __device__ static inline void begin_row(row_weights &r, int half, float octaves) {
     r.unit[half] = fminf(fmaxf(octaves * LINE_STEPS, 0x1p-100f), 0x1p-5f) * CODE;
     r.sum[half] = 0 * octaves;
+    r.fade[half] = 1;
     r.most[half] = 0;
 }
 
@@ -145,7 +146,6 @@ __device__ static inline void lower_lifts(row_weights &r) {
 __device__ static inline void raise_lifts(row_weights &r) {
     float tops[2];
     find_tops(r, tops);
-    r.fade[0] = r.fade[1] = 1;
 #pragma unroll
     for (int half = 0; half < 2; half++)
         move_lift(r, half, floorf(fmaxf(TOP_WHEN_MANY * CODE - tops[half], 0) * (1 / OCTAVE)),
@@ -176,7 +176,6 @@ __device__ static inline bool soften(const scores &s, row_weights &r, weights &p
     make_weights(s, r, p, sums);
     bool lowered = overflows(r);
     if (lowered) {
-        r.fade[0] = r.fade[1] = 1;
         for (int tries = 0; tries < 4 && overflows(r); tries++) {
             lower_lifts(r);
             make_weights(s, r, p, sums);

@@ -198,6 +198,7 @@ __device__ static void fade_outputs(rows &r) {
 #pragma unroll
     for (int i = 0; i < E / 2; i++)
         r.o[i] *= r.w.fade[i / 2 % 2];
+    r.w.fade[0] = r.w.fade[1] = 1;
 }
 
 /* Weights of the first half of a tile's keys. Along with them: scores of the second half, and the product with the values that
@@ -231,18 +232,19 @@ __device__ static void advance_first(const places &at, rows &r, int group, uint3
 
 /* Weights of the second half. Along with them: the product of the first half's with values, and scores of the next keys, of
  * this tile of queries or the next. Where there are no more, they are scores of whatever is there, for nobody: queuing
- * products on a condition is what ptxas does not like. */
+ * products on a condition is what ptxas does not like. moved: lifts have moved since the weights of the first half. */
 __device__ static void advance_second(const places &at, rows &r, int group, uint32_t queries,
-                                      cursor &k, cursor &v, bool more) {
+                                      cursor &k, cursor &v, bool more, bool moved) {
     if (more)
         dfx_barrier_wait(at.keys_full(k.stage), k.parity);
     multiply_keys(r.s[0], queries, at.keys(k.stage));
     dfx_barrier_wait(at.values_full(v.stage), v.parity);
     multiply_values<0>(r, at.values(v.stage));
     see_lifts(at, group, r.w);
-    bool moved = soften(r.s[1], r.w, r.p[1]);
-    if (moved)
+    if (soften(r.s[1], r.w, r.p[1])) {
         keep_lifts(at, r.w);
+        moved = true;
+    }
     dfx_wgmma_wait<0>();
     hold(r.s[0]);
     dfx_hold(r.o);
@@ -330,9 +332,8 @@ __device__ static void attend_tile(const places &at, const attention &a, const c
         if (i == MANY_TILES) {
             raise_lifts(r.w);
             keep_lifts(at, r.w);
-            fade_outputs(r);
         }
-        advance_second(at, r, group, queries, k, v, true);
+        advance_second(at, r, group, queries, k, v, true, i == MANY_TILES);
         if (i == way.n_key_tiles - 1)
             mask(r.s[0], n_last);
         advance_first<false>(at, r, group, queries, k, v);
@@ -343,7 +344,7 @@ __device__ static void attend_tile(const places &at, const attention &a, const c
         seat.next();
         dfx_barrier_wait(at.queries_full(group, seat.stage), seat.parity);
     }
-    advance_second(at, r, group, at.queries(group, seat.stage), k, v, more);
+    advance_second(at, r, group, at.queries(group, seat.stage), k, v, more, false);
     end_values(at, r, v);
 }
 

@@ -6,8 +6,9 @@
  * line is above the power by up to 6 %; softmax divides its mean out.
  *   A row's weights are 2^(score - lift), where lift is not the greatest score so far but stays while codes fit: that it must
  * move shows in the codes themselves. It moves by whole octaves, to which the line is indifferent. Codes 0 to 126 are 15
- * octaves: so the first scores get codes below TOP_AT_FIRST, since later ones may be greater; when MANY_TILES of keys have
- * been seen, and what is to come is hardly greater, what has been used for nothing is given to the small weights.
+ * octaves: so the first scores get codes up to TOP_AT_FIRST, since later ones may be greater; when MANY_TILES of keys have been
+ * seen, and what is to come is hardly greater, what was kept for nothing is given to the small weights. TOP_AT_FIRST is an
+ * eighth of an octave above a power, where the line is above it as much as on the average: a row may be that one weight.
  *   Sums are of the rounded weights: the code's bits, 7 further left, are the weight times 2^-8 as F16. Within 24 of them F16
  * is exact enough, above it is F32. */
 #ifndef DFX_KERNELS_CUDA_ATTENTION_WEIGHTS_CUH
@@ -21,9 +22,9 @@ enum {
     HALF = 96, /* keys whose scores are in registers together */
     MANY_TILES = 4,
     LINE_STEPS = 8,      /* codes of an octave */
-    TOP_AT_FIRST = 88,   /* codes of the greatest weight of a row: of its first keys, */
+    TOP_AT_FIRST = 89,   /* codes of the greatest weight of a row: of its first keys, */
     TOP_WHEN_MANY = 108, /* after many, at most, */
-    TOP_AGAIN = 104,     /* and after one that did not fit, at most */
+    TOP_AGAIN = 118,     /* and after one that did not fit, at most */
     /* Bits of 1.5 * 2^23: an integer below 2^22 added to them gives the bits of a float that is as much greater. */
     ZERO_SCORE = 0x4b400000,
     MASKED_SCORE = (int32_t)0xff800000u, /* -infinity */
@@ -38,17 +39,18 @@ typedef int32_t scores[HALF / 2];
 typedef uint32_t weights[HALF / 32][4]; /* the left operands of wgmma, 32 keys each */
 
 /* Of a thread's two rows. A code of score s is s * unit + lift, in CODEs. sum: the thread's part, in SUM_UNITs. fade: what
- * was summed before is to be multiplied with it. most: the greatest code so far, as two F16 of which each may be it. */
+ * outputs are to be multiplied with, once they hold all weights made before the lift moved. most: the greatest code so far, as two F16 of which each may be it. */
 struct row_weights {
     float unit[2], lift[2], sum[2], fade[2];
     uint32_t most[2];
 };
 
-/* unit: octaves a step of score. Not a number: nor are the outputs. Steeper than half an octave a step is as good as that, and
- * keeps lifts exact enough to move. */
+/* octaves: of a step of score. Not a number: nor are the outputs. What is steeper than an octave in 256 steps, 48 where scores
+ * have a deviation of 18000 steps, is as good as that: tops are found in F16, whose error must be small beside 118 codes. */
 __device__ static inline void begin_row(row_weights &r, int half, float octaves) {
-    r.unit[half] = fminf(fmaxf(octaves * LINE_STEPS, 0x1p-100f), 4.0f) * CODE;
+    r.unit[half] = fminf(fmaxf(octaves * LINE_STEPS, 0x1p-100f), 0x1p-5f) * CODE;
     r.sum[half] = 0 * octaves;
+    r.fade[half] = 1;
     r.most[half] = 0;
 }
 
@@ -144,7 +146,6 @@ __device__ static inline void lower_lifts(row_weights &r) {
 __device__ static inline void raise_lifts(row_weights &r) {
     float tops[2];
     find_tops(r, tops);
-    r.fade[0] = r.fade[1] = 1;
 #pragma unroll
     for (int half = 0; half < 2; half++)
         move_lift(r, half, floorf(fmaxf(TOP_WHEN_MANY * CODE - tops[half], 0) * (1 / OCTAVE)),
@@ -175,7 +176,6 @@ __device__ static inline bool soften(const scores &s, row_weights &r, weights &p
     make_weights(s, r, p, sums);
     bool lowered = overflows(r);
     if (lowered) {
-        r.fade[0] = r.fade[1] = 1;
         for (int tries = 0; tries < 4 && overflows(r); tries++) {
             lower_lifts(r);
             make_weights(s, r, p, sums);

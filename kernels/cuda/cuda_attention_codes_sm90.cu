@@ -12,8 +12,8 @@
  *   Keys are visited in order: only the last tile may be partly masked, and the first half has a key.
  *   Values come transposed, within 16 tokens in the order in which a thread has scores (dfx_v_codes_place); a tile of them is
  * three parts of 64 keys.
- *   ptxas would spread the arithmetic between the products that are being queued, which so come late; what it wants to begin
- * with, the lifts, is therefore read from shared memory, behind a barrier that comes after them.
+ *   The order of products that are being queued and of the arithmetic beside them is ptxas's: a barrier of the group between
+ * them costs more than it gains (kernels/PERF.md).
  *
  * Registers of a consumer: 96 scores, 64 outputs, 24 weights, 240 in all. Order of the sums depends on shapes alone: the same
  * bits each run. What lies beyond the operands' rows or columns is not read. Code for other targets than sm_90a is an empty
@@ -30,18 +30,16 @@ extern "C" {
 enum {
     KEYS = 2 * HALF,
     STAGES = 3,
-    SEATS = 2,    /* for the queries of a group */
-    PART = 64,    /* keys of a part of a tile of values */
-    BAR_SEEN = 1, /* named barriers: this one and the next, a group's own */
-    /* Shared memory: queries of each group, twice | stages of keys | stages of values | barriers | lifts of each thread. */
+    SEATS = 2, /* for the queries of a group */
+    PART = 64, /* keys of a part of a tile of values */
+    /* Shared memory: queries of each group, twice | stages of keys | stages of values | barriers. */
     QUERIES_BYTES = ROWS * E,
     KEYS_BYTES = KEYS * E,
     PART_BYTES = PART * E,
     KEYS_OFF = SEATS * GROUPS * QUERIES_BYTES,
     VALUES_OFF = KEYS_OFF + STAGES * KEYS_BYTES,
     BARRIERS_OFF = VALUES_OFF + STAGES * KEYS_BYTES,
-    LIFTS_OFF = BARRIERS_OFF + (4 * STAGES + 2 * SEATS * GROUPS) * 8,
-    SHARED_BYTES = LIFTS_OFF + GROUPS * GROUP * 8,
+    SHARED_BYTES = BARRIERS_OFF + (4 * STAGES + 2 * SEATS * GROUPS) * 8,
 };
 
 /* Values of a head begin at head * E in each row of y. */
@@ -80,7 +78,6 @@ struct places {
     __device__ uint32_t queries_empty(int group, int seat) const {
         return barrier(4 * STAGES + (SEATS + seat) * GROUPS + group);
     }
-    __device__ uint32_t lifts() const { return base + LIFTS_OFF + (threadIdx.x - GROUP) * 8; }
 };
 
 /* ---- The producer */
@@ -179,21 +176,6 @@ template <int WHICH> __device__ static void multiply_values(rows &r, uint32_t va
     dfx_wgmma_commit();
 }
 
-__device__ static void keep_lifts(const places &at, const row_weights &w) {
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(at.lifts()), "f"(w.lift[0]),
-                 "f"(w.lift[1])
-                 : "memory");
-}
-
-/* What is queued is queued before this. */
-__device__ static void see_lifts(const places &at, int group, row_weights &w) {
-    dfx_named_sync(BAR_SEEN + group, GROUP);
-    asm volatile("ld.volatile.shared.v2.f32 {%0, %1}, [%2];"
-                 : "=f"(w.lift[0]), "=f"(w.lift[1])
-                 : "r"(at.lifts())
-                 : "memory");
-}
-
 __device__ static void fade_outputs(rows &r) {
 #pragma unroll
     for (int i = 0; i < E / 2; i++)
@@ -204,19 +186,14 @@ __device__ static void fade_outputs(rows &r) {
 /* Weights of the first half of a tile's keys. Along with them: scores of the second half, and the product with the values that
  * were before, if there are any. */
 template <bool FIRST>
-__device__ static void advance_first(const places &at, rows &r, int group, uint32_t queries,
-                                     cursor &k, cursor &v) {
+__device__ static void advance_first(const places &at, rows &r, uint32_t queries, cursor &k,
+                                     cursor &v) {
     multiply_keys(r.s[1], queries, at.keys(k.stage) + HALF * E);
-    if (FIRST) {
+    if (FIRST)
         find_lifts(r.s[0], r.w);
-        keep_lifts(at, r.w);
-    } else {
+    else
         multiply_values<1>(r, at.values(v.stage));
-    }
-    see_lifts(at, group, r.w);
     bool moved = soften(r.s[0], r.w, r.p[0]);
-    if (moved)
-        keep_lifts(at, r.w);
     dfx_wgmma_wait<0>();
     hold(r.s[1]);
     dfx_hold(r.o);
@@ -233,18 +210,14 @@ __device__ static void advance_first(const places &at, rows &r, int group, uint3
 /* Weights of the second half. Along with them: the product of the first half's with values, and scores of the next keys, of
  * this tile of queries or the next. Where there are no more, they are scores of whatever is there, for nobody: queuing
  * products on a condition is what ptxas does not like. moved: lifts have moved since the weights of the first half. */
-__device__ static void advance_second(const places &at, rows &r, int group, uint32_t queries,
-                                      cursor &k, cursor &v, bool more, bool moved) {
+__device__ static void advance_second(const places &at, rows &r, uint32_t queries, cursor &k,
+                                      cursor &v, bool more, bool moved) {
     if (more)
         dfx_barrier_wait(at.keys_full(k.stage), k.parity);
     multiply_keys(r.s[0], queries, at.keys(k.stage));
     dfx_barrier_wait(at.values_full(v.stage), v.parity);
     multiply_values<0>(r, at.values(v.stage));
-    see_lifts(at, group, r.w);
-    if (soften(r.s[1], r.w, r.p[1])) {
-        keep_lifts(at, r.w);
-        moved = true;
-    }
+    moved |= soften(r.s[1], r.w, r.p[1]);
     dfx_wgmma_wait<0>();
     hold(r.s[0]);
     dfx_hold(r.o);
@@ -326,17 +299,15 @@ __device__ static void attend_tile(const places &at, const attention &a, const c
     int n_last = a.n_keys - (way.n_key_tiles - 1) * KEYS;
     if (way.n_key_tiles == 1)
         mask(r.s[0], n_last);
-    advance_first<true>(at, r, group, queries, k, v);
+    advance_first<true>(at, r, queries, k, v);
 #pragma unroll 1
     for (int i = 1; i < way.n_key_tiles; i++) {
-        if (i == MANY_TILES) {
+        if (i == MANY_TILES)
             raise_lifts(r.w);
-            keep_lifts(at, r.w);
-        }
-        advance_second(at, r, group, queries, k, v, true, i == MANY_TILES);
+        advance_second(at, r, queries, k, v, true, i == MANY_TILES);
         if (i == way.n_key_tiles - 1)
             mask(r.s[0], n_last);
-        advance_first<false>(at, r, group, queries, k, v);
+        advance_first<false>(at, r, queries, k, v);
     }
     release(at.queries_empty(group, seat.stage));
     mask(r.s[1], n_last - HALF);
@@ -344,7 +315,7 @@ __device__ static void attend_tile(const places &at, const attention &a, const c
         seat.next();
         dfx_barrier_wait(at.queries_full(group, seat.stage), seat.parity);
     }
-    advance_second(at, r, group, at.queries(group, seat.stage), k, v, more, false);
+    advance_second(at, r, at.queries(group, seat.stage), k, v, more, false);
     end_values(at, r, v);
 }
 

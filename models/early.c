@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "models/cache.h"
 #include "offload/planner.h"
 
 static const uint64_t EARLY_BYTES_MAX = (uint64_t)2 << 30;
@@ -12,14 +13,49 @@ static const uint64_t EARLY_BYTES_MAX = (uint64_t)2 << 30;
 /* Every picture runs these, in this order. */
 static const char *const PROGRAMS[] = {"clip", "t5", "cond", "step", "decode"};
 
-dfx_status dfx_early_open(dfx_model *m, const dfx_model_paths *paths) {
-    bool is_checkpoint = true;
-    dfx_status status = dfx_checkpoint_ask(paths, NULL, &is_checkpoint);
-    if (status == DFX_OK && !is_checkpoint)
-        status = dfx_packed_open(paths->model, NULL, &m->packed);
+/* Of what has been packed before. The device, which is not known yet, decides between two files; mostly there is one. Any fault
+ * is found again by who packs. */
+static dfx_status find_in_cache(const dfx_checkpoint_options *from, char path[DFX_PATH_BYTES]) {
+    dfx_checkpoint_options o = *from;
+    dfx_status status = DFX_E_IO;
+    for (int i = 0; i < (from->automatic ? 2 : 1); i++) {
+        o.without_fp8 = i > 0;
+        status = dfx_cache_path(&o, NULL, path);
+        if (status != DFX_OK || (dfx_file_exists(path) && dfx_packed_is(path)))
+            return status;
+        status = DFX_E_IO;
+    }
+    return status;
+}
+
+static dfx_status open_quietly(dfx_model *m, const dfx_checkpoint_options *from) {
+    bool is_checkpoint;
+    char found[DFX_PATH_BYTES];
+    const char *path = from->paths.model;
+    DFX_TRY(dfx_checkpoint_ask(&from->paths, NULL, &is_checkpoint));
+    if (is_checkpoint) {
+        DFX_TRY(find_in_cache(from, found));
+        path = found;
+    }
+    DFX_TRY(dfx_packed_open(path, NULL, &m->packed));
+    m->path = dfx_strdup(path, "model");
+    return m->path ? DFX_OK : DFX_E_NOFIT;
+}
+
+dfx_status dfx_early_open(dfx_model *m, const dfx_checkpoint_options *from) {
+    dfx_status status = open_quietly(m, from);
     if (status == DFX_E_NOFIT)
-        return dfx_fail(&m->sink, status, "out of memory opening %s", paths->model);
-    return m->packed ? dfx_early_begin(m) : DFX_OK;
+        return dfx_fail(&m->sink, status, "out of memory opening %s", from->paths.model);
+    return status == DFX_OK ? dfx_early_begin(m) : DFX_OK;
+}
+
+void dfx_early_drop(dfx_model *m) {
+    dfx_tier_close(m->tier);
+    dfx_packed_close(m->packed);
+    dfx_free(m->path);
+    m->tier = NULL;
+    m->packed = NULL;
+    m->path = NULL;
 }
 
 static bool is_of(const dfx_packed_page *page, const char *program) {

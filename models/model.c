@@ -151,14 +151,12 @@ static dfx_model_paths paths_of(const dfx_open_options *o) {
 }
 
 /* The packed file of what was given, made now if it is not in the cache. */
-static dfx_status pack_once(dfx_model *m, const dfx_open_options *o, const dfx_model_paths *paths,
-                            char path[DFX_PATH_BYTES]) {
-    dfx_checkpoint_options from = {.paths = *paths};
+static dfx_status pack_once(dfx_model *m, const dfx_open_options *o,
+                            const dfx_checkpoint_options *given, char path[DFX_PATH_BYTES]) {
+    dfx_checkpoint_options from = *given;
     dfx_device_facts facts;
     dfx_pack_report report;
     m->backend->vt->describe(m->backend, &facts);
-    DFX_TRY(parse_quant(m, o->quant, &from.quant));
-    from.automatic = from.quant == DFX_Q_STORED;
     from.without_fp8 = from.automatic && !facts.has_fp8;
     DFX_TRY(dfx_cache_path(&from, &m->sink, path));
     if (dfx_file_exists(path) && dfx_packed_is(path))
@@ -171,17 +169,21 @@ static dfx_status pack_once(dfx_model *m, const dfx_open_options *o, const dfx_m
 }
 
 static dfx_status open_packed(dfx_model *m, const dfx_open_options *o,
-                              const dfx_model_paths *paths) {
-    char path[DFX_PATH_BYTES];
-    bool is_checkpoint = false;
-    if (!m->packed)
-        DFX_TRY(dfx_checkpoint_ask(paths, &m->sink, &is_checkpoint));
-    if (is_checkpoint)
-        DFX_TRY(pack_once(m, o, paths, path));
-    if (!(m->path = dfx_strdup(is_checkpoint ? path : o->model_path, "model")))
+                              const dfx_checkpoint_options *from) {
+    char packed[DFX_PATH_BYTES];
+    const char *path = o->model_path;
+    bool is_checkpoint;
+    DFX_TRY(dfx_checkpoint_ask(&from->paths, &m->sink, &is_checkpoint));
+    if (is_checkpoint) {
+        DFX_TRY(pack_once(m, o, from, packed));
+        path = packed;
+    }
+    if (m->packed && strcmp(m->path, path) == 0)
+        return DFX_OK;
+    dfx_early_drop(m);
+    if (!(m->path = dfx_strdup(path, "model")))
         return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
-    if (!m->packed)
-        DFX_TRY(dfx_packed_open(m->path, &m->sink, &m->packed));
+    DFX_TRY(dfx_packed_open(m->path, &m->sink, &m->packed));
     return dfx_early_begin(m);
 }
 
@@ -244,17 +246,19 @@ static dfx_status check_tensors(dfx_model *m) {
 
 static dfx_status open_model(dfx_model *m, const dfx_open_options *o) {
     char name[DFX_MODEL_NAME_BYTES];
-    dfx_model_paths paths = paths_of(o);
+    dfx_checkpoint_options from = {.paths = paths_of(o)};
     dfx_cache_short_name(o->model_path, name, sizeof(name));
     if (!(m->name = dfx_strdup(name, "model")))
         return dfx_fail(&m->sink, DFX_E_NOFIT, "out of memory opening %s", o->model_path);
     DFX_TRY(parse_offload(m, o->offload));
     DFX_TRY(parse_attention_bits(m, o->attention_bits));
+    DFX_TRY(parse_quant(m, o->quant, &from.quant));
+    from.automatic = from.quant == DFX_Q_STORED;
     DFX_TRY(dfx_model_trace_open(m, o->trace_path));
     m->ram_budget_bytes = o->ram_budget_bytes ? o->ram_budget_bytes : machine_bytes();
-    DFX_TRY(dfx_early_open(m, &paths));
+    DFX_TRY(dfx_early_open(m, &from));
     DFX_TRY(open_backend(m, o));
-    DFX_TRY(open_packed(m, o, &paths));
+    DFX_TRY(open_packed(m, o, &from));
     DFX_TRY(open_parts(m));
     DFX_TRY(dfx_loras_reserve(m, o));
     return check_tensors(m);

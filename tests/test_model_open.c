@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "core/mem.h"
+#include "models/cache.h"
 #include "models/configs.h"
+#include "models/model.h"
 #include "models/pack.h"
 #include "tests/draw_rig.h"
 
@@ -185,6 +187,38 @@ static void open_packs_a_folder_once(void **state) {
     r->quant = "bf16"; /* another format is another file */
     draw_open(r, DRAW_SCENES, 0);
     assert_int_equal(n_cached(r), 2);
+}
+
+/* Before the device is known two files may be meant, if both are there: the first is begun, and left where it is not the one. */
+static void open_takes_the_packed_file_of_its_device(void **state) {
+    draw_rig *r = *state;
+    char other[DFX_PATH_BYTES];
+    dfx_device_facts facts;
+    dfx_checkpoint_options from = {
+        .paths = {.model = DRAW_SCENES}, .quant = DFX_Q_STORED, .automatic = true};
+    use_own_cache(r);
+    draw_open(r, DRAW_SCENES, 0);
+    r->model->backend->vt->describe(r->model->backend, &facts);
+    from.without_fp8 = facts.has_fp8; /* what another device has */
+    assert_int_equal(dfx_cache_path(&from, &r->log->sink, other), DFX_OK);
+    dfx_request request = draw_request(r, 3);
+    dfx_image want = draw(r, &request);
+    uint64_t read_bytes = want.read_bytes;
+    char *mine = strdup(packed_path(r));
+    assert_non_null(mine);
+    assert_string_not_equal(mine, other);
+    for (int i = 0; i < 2; i++) {
+        draw_open(r, DRAW_SCENES, 0);
+        assert_string_equal(packed_path(r), mine);
+        dfx_image image = draw(r, &request);
+        draw_same(&want, &image);
+        assert_true(image.read_bytes == read_bytes); /* each page once, early or not */
+        dfx_image_free(&image);
+        said_nothing(r->log, DFX_INFO);
+        assert_int_equal(i == 0 ? link(mine, other) : 0, 0); /* both are there the second time */
+    }
+    free(mine);
+    dfx_image_free(&want);
 }
 
 /* By itself, from any place, and under its own name. */
@@ -502,6 +536,7 @@ int main(void) {
         WITH_DRAW_RIG(open_with_extra_tensor_warns),
         WITH_DRAW_RIG(open_with_weight_that_is_not_finite_names_it_and_keeps_nothing),
         WITH_DRAW_RIG(open_packs_a_folder_once),
+        WITH_DRAW_RIG(open_takes_the_packed_file_of_its_device),
         WITH_DRAW_RIG(open_of_packed_file_gives_bytes_of_its_folder),
         WITH_DRAW_RIG(open_of_compressed_file_gives_bytes_of_its_folder),
         WITH_DRAW_RIG(open_of_changed_folder_packs_anew),

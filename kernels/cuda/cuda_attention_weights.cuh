@@ -39,7 +39,8 @@ typedef int32_t scores[HALF / 2];
 typedef uint32_t weights[HALF / 32][4]; /* the left operands of wgmma, 32 keys each */
 
 /* Of a thread's two rows. A code of score s is s * unit + lift, in CODEs. sum: the thread's part, in SUM_UNITs. fade: what
- * outputs are to be multiplied with, once they hold all weights made before the lift moved. most: the greatest code so far, as two F16 of which each may be it. */
+ * outputs are to be multiplied with, once they hold all weights made before the lift moved. most: the greatest code so far, as
+ * two F16 of which each may be it. */
 struct row_weights {
     float unit[2], lift[2], sum[2], fade[2];
     uint32_t most[2];

@@ -53,8 +53,8 @@ struct attention {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-typedef ring_cursor<STAGES> cursor;
-typedef ring_cursor<SEATS> seat_cursor;
+typedef dfx_ring_place<STAGES> cursor;
+typedef dfx_ring_place<SEATS> seat_cursor;
 
 /* ---- Where things are */
 

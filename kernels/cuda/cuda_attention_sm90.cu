@@ -66,7 +66,7 @@ struct places {
     }
 };
 
-typedef ring_cursor<STAGES> cursor;
+typedef dfx_ring_place<STAGES> cursor;
 
 /* ---- The producer */
 

@@ -25,18 +25,6 @@ static const float LOG2E = 1.4426950408889634f; /* exp(x) = exp2(x LOG2E), one i
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* Place in a ring of stages, and the parity of the phase to wait for there. */
-template <int STAGES> struct ring_cursor {
-    int stage;
-    uint32_t parity;
-    __device__ void next() {
-        if (++stage == STAGES) {
-            stage = 0;
-            parity ^= 1;
-        }
-    }
-};
-
 /* The tiles of queries of a block: first, first + gridDim.x, ... */
 struct course {
     int n_row_tiles, n_key_tiles, n_tiles;

@@ -108,18 +108,6 @@ template <class S> struct places {
 /* Barriers of some warps: the second multiplier begins; b of a multiplier's tile. */
 enum { START = 1, BIAS = 2 };
 
-/* Place in a ring of N, and the parity of the phase to wait for there. */
-template <int N> struct cursor {
-    int i;
-    uint32_t parity;
-    __device__ void next() {
-        if (++i == N) {
-            i = 0;
-            parity ^= 1;
-        }
-    }
-};
-
 /* Tiles of the same pixels follow each other. line, column: in x; y_line, y_column: parities, upsampled. */
 struct conv_tile {
     int n0, line, column, y_line, y_column;
@@ -145,30 +133,30 @@ static __device__ int seen(const conv_args &a, int k, int parity) {
 /* ---- Fetching: a thread each */
 
 template <class S> static __device__ void fetch_patches(const places<S> &at, const conv_args &a) {
-    cursor<S::PATCHES> p = {0, 1};
+    dfx_ring_place<S::PATCHES> p = {0, 1};
     for (int i = (int)blockIdx.x; i < a.n_tiles; i += (int)gridDim.x) {
         conv_tile t = conv_tile::of<S>(a, i);
         for (int d = 0; d < a.n_depths; d++, p.next()) {
-            uint32_t come = at.patch_come(p.i);
-            dfx_barrier_wait(at.patch_empty(p.i), p.parity);
+            uint32_t come = at.patch_come(p.stage);
+            dfx_barrier_wait(at.patch_empty(p.stage), p.parity);
             dfx_barrier_arrive_expecting(come, S::PATCH_LOAD);
-            dfx_tma_load(at.patch(p.i), &a.x, come, d * DEPTH, t.column - S::BORDER,
+            dfx_tma_load(at.patch(p.stage), &a.x, come, d * DEPTH, t.column - S::BORDER,
                          t.line - S::BORDER);
         }
     }
 }
 
 template <class S> static __device__ void fetch_weights(const places<S> &at, const conv_args &a) {
-    cursor<S::STAGES> w = {0, 1};
+    dfx_ring_place<S::STAGES> w = {0, 1};
     for (int i = (int)blockIdx.x; i < a.n_tiles; i += (int)gridDim.x) {
         conv_tile t = conv_tile::of<S>(a, i);
         for (int d = 0; d < a.n_depths; d++)
 #pragma unroll 1
             for (int tap = 0; tap < S::TAPS; tap++, w.next()) {
-                uint32_t full = at.weights_full(w.i);
-                dfx_barrier_wait(at.weights_empty(w.i), w.parity);
+                uint32_t full = at.weights_full(w.stage);
+                dfx_barrier_wait(at.weights_empty(w.stage), w.parity);
                 dfx_barrier_arrive_expecting(full, S::STAGE_BYTES);
-                dfx_tma_load(at.weights(w.i), &a.w, full, d * DEPTH, tap, t.n0);
+                dfx_tma_load(at.weights(w.stage), &a.w, full, d * DEPTH, tap, t.n0);
             }
     }
 }
@@ -240,17 +228,17 @@ static __device__ void normalize_patch(const conv_args &a, uint32_t patch, int c
 
 template <class S, bool SILU>
 static __device__ void normalize(const places<S> &at, const conv_args &a) {
-    cursor<S::PATCHES> p = {0, 0};
+    dfx_ring_place<S::PATCHES> p = {0, 0};
     for (int i = (int)blockIdx.x; i < a.n_tiles; i += (int)gridDim.x) {
         conv_tile t = conv_tile::of<S>(a, i);
         for (int d = 0; d < a.n_depths; d++, p.next()) {
-            dfx_barrier_wait(at.patch_come(p.i), p.parity);
-            normalize_patch<S, SILU>(a, at.patch(p.i), d * DEPTH, t.line - S::BORDER,
+            dfx_barrier_wait(at.patch_come(p.stage), p.parity);
+            normalize_patch<S, SILU>(a, at.patch(p.stage), d * DEPTH, t.line - S::BORDER,
                                      t.column - S::BORDER);
             dfx_shared_publish();
             __syncwarp();
             if (threadIdx.x % DFX_WARP == 0)
-                dfx_barrier_arrive(at.patch_normal(p.i));
+                dfx_barrier_arrive(at.patch_normal(p.stage));
         }
     }
 }
@@ -265,8 +253,8 @@ static __device__ void release(uint32_t empty) {
 /* A multiplier's places in the rings, and what it has not given back yet. */
 template <class S> struct multiplier {
     int group;
-    cursor<S::STAGES> w;
-    cursor<S::PATCHES> p;
+    dfx_ring_place<S::STAGES> w;
+    dfx_ring_place<S::PATCHES> p;
     int steps_alone; /* until the other begins */
 };
 
@@ -296,27 +284,28 @@ static __device__ void multiply(float (&sums)[S::BLOCKS][S::N_BLOCK / 2], const 
     last_stage = last_patch = -1;
 #pragma unroll 1
     for (int d = 0; d < a.n_depths; d++, m.p.next()) {
-        dfx_barrier_wait(a.norm.mean ? at.patch_normal(m.p.i) : at.patch_come(m.p.i), m.p.parity);
+        dfx_barrier_wait(a.norm.mean ? at.patch_normal(m.p.stage) : at.patch_come(m.p.stage),
+                         m.p.parity);
 #pragma unroll 1
         for (int tap = 0; tap < S::TAPS; tap++, m.w.next()) {
             int line = S::BORDER ? seen(a, tap / 3, t.y_line) : 0;
             int column = S::BORDER ? seen(a, tap % 3, t.y_column) : 0;
-            dfx_barrier_wait(at.weights_full(m.w.i), m.w.parity);
+            dfx_barrier_wait(at.weights_full(m.w.stage), m.w.parity);
             dfx_wgmma_fence();
             queue_step<S>(sums,
-                          at.patch(m.p.i) + group_off +
+                          at.patch(m.p.stage) + group_off +
                               (uint32_t)(line * S::LINE_BYTES + column * ROW_BYTES),
-                          at.weights(m.w.i), d + tap > 0);
+                          at.weights(m.w.stage), d + tap > 0);
             dfx_wgmma_wait<1>();
             if (last_stage >= 0)
                 release(at.weights_empty(last_stage));
             if (tap == 0 && last_patch >= 0)
                 release(at.patch_empty(last_patch));
-            last_stage = m.w.i;
+            last_stage = m.w.stage;
             if (m.steps_alone > 0 && --m.steps_alone == 0)
                 dfx_named_arrive(START, MULTIPLIERS * GROUP);
         }
-        last_patch = m.p.i;
+        last_patch = m.p.stage;
     }
 }
 

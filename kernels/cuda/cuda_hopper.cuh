@@ -47,6 +47,18 @@ static __device__ inline void dfx_barrier_wait(uint32_t barrier, uint32_t parity
                  : "memory");
 }
 
+/* A place in a ring of N stages, and the parity of the phase to wait for there. */
+template <int N> struct dfx_ring_place {
+    int stage;
+    uint32_t parity;
+    __device__ void next() {
+        if (++stage == N) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
 /* ---- TMA: one thread asks; the bytes arrive at `barrier`. Zeros stand for what lies outside of the tensor. */
 
 static __device__ inline void dfx_tma_load(uint32_t dst, const CUtensorMap *map, uint32_t barrier,

@@ -53,8 +53,8 @@ struct attention {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-typedef dfx_ring_place<STAGES> cursor;
-typedef dfx_ring_place<SEATS> seat_cursor;
+typedef dfx_sm90_ring_place<STAGES> cursor;
+typedef dfx_sm90_ring_place<SEATS> seat_cursor;
 
 /* ---- Where things are */
 
@@ -90,17 +90,17 @@ __device__ static void fetch_queries(const places &at, const maps &m, const seat
                                      int query, int head) {
     for (int group = 0; group < GROUPS; group++) {
         uint32_t full = at.queries_full(group, seat.stage);
-        dfx_barrier_wait(at.queries_empty(group, seat.stage), seat.parity);
-        dfx_barrier_arrive_expecting(full, QUERIES_BYTES);
-        dfx_tma_load(at.queries(group, seat.stage), m.q, full, 0, query + group * ROWS, head);
+        dfx_sm90_wait(at.queries_empty(group, seat.stage), seat.parity);
+        dfx_sm90_arrive_expect(full, QUERIES_BYTES);
+        dfx_sm90_load(at.queries(group, seat.stage), m.q, full, 0, query + group * ROWS, head);
     }
 }
 
 __device__ static void fetch_values(const places &at, const maps &m, int stage, int key, int head) {
     uint32_t full = at.values_full(stage);
-    dfx_barrier_arrive_expecting(full, KEYS_BYTES);
+    dfx_sm90_arrive_expect(full, KEYS_BYTES);
     for (int part = 0; part < KEYS / PART; part++)
-        dfx_tma_load(at.values(stage) + part * PART_BYTES, m.v, full, key + part * PART, 0, head);
+        dfx_sm90_load(at.values(stage) + part * PART_BYTES, m.v, full, key + part * PART, 0, head);
 }
 
 /* One thread. All stages are empty at first, so it waits for the phase before the first. */
@@ -113,12 +113,12 @@ __device__ static void produce(const places &at, const attention &a, const maps 
 #pragma unroll 1
         for (int i = 0; i < way.n_key_tiles; i++) {
             uint32_t keys_full = at.keys_full(ring.stage);
-            dfx_barrier_wait(at.keys_empty(ring.stage), ring.parity);
-            dfx_barrier_arrive_expecting(keys_full, KEYS_BYTES);
-            dfx_tma_load(at.keys(ring.stage), m.k, keys_full, 0, i * KEYS, head);
+            dfx_sm90_wait(at.keys_empty(ring.stage), ring.parity);
+            dfx_sm90_arrive_expect(keys_full, KEYS_BYTES);
+            dfx_sm90_load(at.keys(ring.stage), m.k, keys_full, 0, i * KEYS, head);
             if (i == 0)
                 fetch_queries(at, m, seat, way.query(tile), head);
-            dfx_barrier_wait(at.values_empty(ring.stage), ring.parity);
+            dfx_sm90_wait(at.values_empty(ring.stage), ring.parity);
             fetch_values(at, m, ring.stage, i * KEYS, head);
             ring.next();
         }
@@ -155,17 +155,17 @@ __device__ static void multiply_keys(scores &s, uint32_t queries, uint32_t keys)
     for (int i = 0; i < HALF / 2; i++)
         s[i] = ZERO_SCORE;
     hold(s);
-    dfx_wgmma_fence();
+    dfx_sm90_products_begin();
 #pragma unroll
     for (int e = 0; e < E / 32; e++)
         dfx_sm90_product(s, q + 2 * e, k + 2 * e, 1);
-    dfx_wgmma_commit();
+    dfx_sm90_products_commit();
 }
 
 /* Queues o += p v, of one half of a tile. */
 template <int WHICH> __device__ static void multiply_values(rows &r, uint32_t values) {
     hold(r.p[WHICH]);
-    dfx_wgmma_fence();
+    dfx_sm90_products_begin();
 #pragma unroll
     for (int k = 0; k < HALF / 32; k++) {
         int key = WHICH * HALF + 32 * k;
@@ -173,7 +173,7 @@ template <int WHICH> __device__ static void multiply_values(rows &r, uint32_t va
                                   dfx_sm90_operand_64(values + key / PART * PART_BYTES) +
                                       key % PART / 16);
     }
-    dfx_wgmma_commit();
+    dfx_sm90_products_commit();
 }
 
 __device__ static void fade_outputs(rows &r) {
@@ -194,9 +194,9 @@ __device__ static void advance_first(const places &at, rows &r, uint32_t queries
     else
         multiply_values<1>(r, at.values(v.stage));
     bool moved = soften(r.s[0], r.w, r.p[0]);
-    dfx_wgmma_wait<0>();
+    dfx_sm90_products_wait<0>();
     hold(r.s[1]);
-    dfx_hold(r.o);
+    dfx_sm90_hold(r.o);
     release(at.keys_empty(k.stage));
     k.next();
     if (!FIRST) {
@@ -213,22 +213,22 @@ __device__ static void advance_first(const places &at, rows &r, uint32_t queries
 __device__ static void advance_second(const places &at, rows &r, uint32_t queries, cursor &k,
                                       cursor &v, bool more, bool moved) {
     if (more)
-        dfx_barrier_wait(at.keys_full(k.stage), k.parity);
+        dfx_sm90_wait(at.keys_full(k.stage), k.parity);
     multiply_keys(r.s[0], queries, at.keys(k.stage));
-    dfx_barrier_wait(at.values_full(v.stage), v.parity);
+    dfx_sm90_wait(at.values_full(v.stage), v.parity);
     multiply_values<0>(r, at.values(v.stage));
     moved |= soften(r.s[1], r.w, r.p[1]);
-    dfx_wgmma_wait<0>();
+    dfx_sm90_products_wait<0>();
     hold(r.s[0]);
-    dfx_hold(r.o);
+    dfx_sm90_hold(r.o);
     if (moved)
         fade_outputs(r);
 }
 
 __device__ static void end_values(const places &at, rows &r, cursor &v) {
     multiply_values<1>(r, at.values(v.stage));
-    dfx_wgmma_wait<0>();
-    dfx_hold(r.o);
+    dfx_sm90_products_wait<0>();
+    dfx_sm90_hold(r.o);
     release(at.values_empty(v.stage));
     v.next();
 }
@@ -313,7 +313,7 @@ __device__ static void attend_tile(const places &at, const attention &a, const c
     mask(r.s[1], n_last - HALF);
     if (more) {
         seat.next();
-        dfx_barrier_wait(at.queries_full(group, seat.stage), seat.parity);
+        dfx_sm90_wait(at.queries_full(group, seat.stage), seat.parity);
     }
     advance_second(at, r, at.queries(group, seat.stage), k, v, more, false);
     end_values(at, r, v);
@@ -326,10 +326,10 @@ __device__ static void consume(const places &at, const attention &a, int group) 
     seat_cursor seat = {0, 0};
     rows r;
     row_units units = find_units(a, way, (int)blockIdx.x, group);
-    dfx_barrier_wait(at.queries_full(group, seat.stage), seat.parity);
-    dfx_barrier_wait(at.keys_full(k.stage), k.parity);
+    dfx_sm90_wait(at.queries_full(group, seat.stage), seat.parity);
+    dfx_sm90_wait(at.keys_full(k.stage), k.parity);
     multiply_keys(r.s[0], at.queries(group, seat.stage), at.keys(k.stage));
-    dfx_wgmma_wait<0>();
+    dfx_sm90_products_wait<0>();
     hold(r.s[0]);
 #pragma unroll 1
     for (int tile = (int)blockIdx.x; tile < way.n_tiles; tile += (int)gridDim.x) {
@@ -344,16 +344,16 @@ __device__ static void consume(const places &at, const attention &a, int group) 
 __device__ static void make_barriers(const places &at) {
     const int warps = GROUP / 32;
     for (int i = 0; i < STAGES; i++) {
-        dfx_barrier_init(at.keys_full(i), 1);
-        dfx_barrier_init(at.keys_empty(i), GROUPS * warps);
-        dfx_barrier_init(at.values_full(i), 1);
-        dfx_barrier_init(at.values_empty(i), GROUPS * warps);
+        dfx_sm90_barrier_init(at.keys_full(i), 1);
+        dfx_sm90_barrier_init(at.keys_empty(i), GROUPS * warps);
+        dfx_sm90_barrier_init(at.values_full(i), 1);
+        dfx_sm90_barrier_init(at.values_empty(i), GROUPS * warps);
     }
     for (int i = 0; i < SEATS * GROUPS; i++) {
-        dfx_barrier_init(at.queries_full(i % GROUPS, i / GROUPS), 1);
-        dfx_barrier_init(at.queries_empty(i % GROUPS, i / GROUPS), warps);
+        dfx_sm90_barrier_init(at.queries_full(i % GROUPS, i / GROUPS), 1);
+        dfx_sm90_barrier_init(at.queries_empty(i % GROUPS, i / GROUPS), warps);
     }
-    dfx_barrier_publish();
+    dfx_sm90_barrier_publish();
 }
 
 enum { MOST_THREADS = THREADS };
@@ -372,11 +372,11 @@ __global__ static void __launch_bounds__(MOST_THREADS, 1)
         make_barriers(at);
     __syncthreads();
     if (group == 0) {
-        dfx_registers_give<PRODUCER_REGISTERS>();
+        dfx_sm90_registers_fewer<PRODUCER_REGISTERS>();
         if (threadIdx.x == 0)
             produce(at, a, {&map_q, &map_k, &map_v});
     } else {
-        dfx_registers_take<CONSUMER_REGISTERS>();
+        dfx_sm90_registers_more<CONSUMER_REGISTERS>();
         consume(at, a, group - 1);
     }
 #endif

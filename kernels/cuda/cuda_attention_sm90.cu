@@ -66,7 +66,7 @@ struct places {
     }
 };
 
-typedef dfx_ring_place<STAGES> cursor;
+typedef dfx_sm90_ring_place<STAGES> cursor;
 
 /* ---- The producer */
 
@@ -78,9 +78,9 @@ __device__ static void fetch_queries(const places &at, const maps &m, uint32_t p
                                      int head) {
     for (int group = 0; group < GROUPS; group++) {
         uint32_t full = at.queries_full(group);
-        dfx_barrier_wait(at.queries_empty(group), parity);
-        dfx_barrier_arrive_expecting(full, QUERIES_BYTES);
-        dfx_tma_load(at.queries(group), m.q, full, 0, query + group * ROWS, head * (E / 64));
+        dfx_sm90_wait(at.queries_empty(group), parity);
+        dfx_sm90_arrive_expect(full, QUERIES_BYTES);
+        dfx_sm90_load(at.queries(group), m.q, full, 0, query + group * ROWS, head * (E / 64));
     }
 }
 
@@ -94,14 +94,14 @@ __device__ static void produce(const places &at, const attention &a, const maps 
 #pragma unroll 1
         for (int i = way.n_key_tiles - 1; i >= 0; i--) {
             uint32_t keys_full = at.keys_full(ring.stage), values_full = at.values_full(ring.stage);
-            dfx_barrier_wait(at.keys_empty(ring.stage), ring.parity);
-            dfx_barrier_arrive_expecting(keys_full, KEYS_BYTES);
-            dfx_tma_load(at.keys(ring.stage), m.k, keys_full, 0, i * KEYS, head * (E / 64));
+            dfx_sm90_wait(at.keys_empty(ring.stage), ring.parity);
+            dfx_sm90_arrive_expect(keys_full, KEYS_BYTES);
+            dfx_sm90_load(at.keys(ring.stage), m.k, keys_full, 0, i * KEYS, head * (E / 64));
             if (i == way.n_key_tiles - 1)
                 fetch_queries(at, m, queries_parity, way.query(tile), head);
-            dfx_barrier_wait(at.values_empty(ring.stage), ring.parity);
-            dfx_barrier_arrive_expecting(values_full, KEYS_BYTES);
-            dfx_tma_load(at.values(ring.stage), m.v, values_full, 0, i * KEYS, head * (E / 64));
+            dfx_sm90_wait(at.values_empty(ring.stage), ring.parity);
+            dfx_sm90_arrive_expect(values_full, KEYS_BYTES);
+            dfx_sm90_load(at.values(ring.stage), m.v, values_full, 0, i * KEYS, head * (E / 64));
             ring.next();
         }
         queries_parity ^= 1;
@@ -121,22 +121,22 @@ struct rows {
 
 /* Queues s = q k^T. */
 __device__ static void multiply_keys(rows &r, uint32_t queries, uint32_t keys) {
-    uint64_t q = dfx_wgmma_tile(queries, 0), k = dfx_wgmma_tile(keys, 0);
+    uint64_t q = dfx_sm90_tile(queries, 0), k = dfx_sm90_tile(keys, 0);
 #pragma unroll
     for (int e = 0; e < E / 16; e++)
-        dfx_wgmma_64x192(r.s, dfx_wgmma_later(q, e / 4 * ROWS * 128 + e % 4 * 32),
-                         dfx_wgmma_later(k, e / 4 * KEYS * 128 + e % 4 * 32), e > 0);
-    dfx_wgmma_commit();
+        dfx_sm90_product_bf16(r.s, dfx_sm90_later(q, e / 4 * ROWS * 128 + e % 4 * 32),
+                              dfx_sm90_later(k, e / 4 * KEYS * 128 + e % 4 * 32), e > 0);
+    dfx_sm90_products_commit();
 }
 
 /* Queues o += p v: accumulators of two products side by side are the left operand of the next. */
 __device__ static void multiply_values(rows &r, uint32_t values) {
-    uint64_t v = dfx_wgmma_tile(values, KEYS * 128);
+    uint64_t v = dfx_sm90_tile(values, KEYS * 128);
 #pragma unroll
     for (int k = 0; k < KEYS / 16; k++)
-        dfx_wgmma_64x128(r.o, r.p[4 * k], r.p[4 * k + 1], r.p[4 * k + 2], r.p[4 * k + 3],
-                         dfx_wgmma_later(v, k * 2048));
-    dfx_wgmma_commit();
+        dfx_sm90_product_of_rows(r.o, r.p[4 * k], r.p[4 * k + 1], r.p[4 * k + 2], r.p[4 * k + 3],
+                                 dfx_sm90_later(v, k * 2048));
+    dfx_sm90_products_commit();
 }
 
 /* Keys from n_there on get no weight. */
@@ -216,18 +216,18 @@ __device__ static void store(const attention &a, const rows &r, int query, int h
 
 /* Named barriers 1 and 2: the turn of group 0 and of group 1. */
 __device__ static void take_turn(int group) {
-    dfx_named_sync(1 + group, GROUPS * GROUP);
+    dfx_sm90_meet(1 + group, GROUPS * GROUP);
 }
 
 __device__ static void pass_turn(int group) {
-    dfx_named_arrive(1 + (group + 1) % GROUPS, GROUPS * GROUP);
+    dfx_sm90_meet_arrive(1 + (group + 1) % GROUPS, GROUPS * GROUP);
 }
 
 /* Scores of the first keys, which nothing goes along with. */
 __device__ static void begin_rows(const places &at, const attention &a, rows &r, int group,
                                   cursor &k) {
-    dfx_barrier_wait(at.keys_full(k.stage), k.parity);
-    dfx_wgmma_fence();
+    dfx_sm90_wait(at.keys_full(k.stage), k.parity);
+    dfx_sm90_products_begin();
     multiply_keys(r, at.queries(group), at.keys(k.stage));
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -237,8 +237,8 @@ __device__ static void begin_rows(const places &at, const attention &a, rows &r,
 #pragma unroll
     for (int i = 0; i < E / 2; i++)
         r.o[i] = 0;
-    dfx_wgmma_wait<0>();
-    dfx_hold(r.s);
+    dfx_sm90_products_wait<0>();
+    dfx_sm90_hold(r.s);
     release(at.keys_empty(k.stage));
     k.next();
     if (a.n_keys % KEYS)
@@ -252,21 +252,21 @@ __device__ static void begin_rows(const places &at, const attention &a, rows &r,
 __device__ static void advance(const places &at, const attention &a, rows &r, int group, cursor &k,
                                cursor &v) {
     take_turn(group);
-    dfx_barrier_wait(at.keys_full(k.stage), k.parity);
-    dfx_hold(r.o);
-    dfx_wgmma_fence();
+    dfx_sm90_wait(at.keys_full(k.stage), k.parity);
+    dfx_sm90_hold(r.o);
+    dfx_sm90_products_begin();
     multiply_keys(r, at.queries(group), at.keys(k.stage));
-    dfx_barrier_wait(at.values_full(v.stage), v.parity);
-    dfx_wgmma_fence();
+    dfx_sm90_wait(at.values_full(v.stage), v.parity);
+    dfx_sm90_products_begin();
     multiply_values(r, at.values(v.stage));
     pass_turn(group);
-    dfx_wgmma_wait<1>();
-    dfx_hold(r.s);
+    dfx_sm90_products_wait<1>();
+    dfx_sm90_hold(r.s);
     release(at.keys_empty(k.stage));
     k.next();
     raise_top(r, a.unit);
-    dfx_wgmma_wait<0>();
-    dfx_hold(r.o);
+    dfx_sm90_products_wait<0>();
+    dfx_sm90_hold(r.o);
     release(at.values_empty(v.stage));
     v.next();
     soften(r, a.unit);
@@ -274,12 +274,12 @@ __device__ static void advance(const places &at, const attention &a, rows &r, in
 }
 
 __device__ static void end_rows(const places &at, rows &r, cursor &v) {
-    dfx_barrier_wait(at.values_full(v.stage), v.parity);
-    dfx_hold(r.o);
-    dfx_wgmma_fence();
+    dfx_sm90_wait(at.values_full(v.stage), v.parity);
+    dfx_sm90_hold(r.o);
+    dfx_sm90_products_begin();
     multiply_values(r, at.values(v.stage));
-    dfx_wgmma_wait<0>();
-    dfx_hold(r.o);
+    dfx_sm90_products_wait<0>();
+    dfx_sm90_hold(r.o);
     release(at.values_empty(v.stage));
     v.next();
 }
@@ -293,7 +293,7 @@ __device__ static void consume(const places &at, const attention &a, int group) 
         pass_turn(group);
     for (int tile = (int)blockIdx.x; tile < way.n_tiles; tile += (int)gridDim.x) {
         rows r;
-        dfx_barrier_wait(at.queries_full(group), queries_parity);
+        dfx_sm90_wait(at.queries_full(group), queries_parity);
         begin_rows(at, a, r, group, k);
 #pragma unroll 1
         for (int i = 1; i < way.n_key_tiles; i++)
@@ -308,16 +308,16 @@ __device__ static void consume(const places &at, const attention &a, int group) 
 __device__ static void make_barriers(const places &at) {
     const int warps = GROUP / 32;
     for (int i = 0; i < STAGES; i++) {
-        dfx_barrier_init(at.keys_full(i), 1);
-        dfx_barrier_init(at.keys_empty(i), GROUPS * warps);
-        dfx_barrier_init(at.values_full(i), 1);
-        dfx_barrier_init(at.values_empty(i), GROUPS * warps);
+        dfx_sm90_barrier_init(at.keys_full(i), 1);
+        dfx_sm90_barrier_init(at.keys_empty(i), GROUPS * warps);
+        dfx_sm90_barrier_init(at.values_full(i), 1);
+        dfx_sm90_barrier_init(at.values_empty(i), GROUPS * warps);
     }
     for (int i = 0; i < GROUPS; i++) {
-        dfx_barrier_init(at.queries_full(i), 1);
-        dfx_barrier_init(at.queries_empty(i), warps);
+        dfx_sm90_barrier_init(at.queries_full(i), 1);
+        dfx_sm90_barrier_init(at.queries_empty(i), warps);
     }
-    dfx_barrier_publish();
+    dfx_sm90_barrier_publish();
 }
 
 enum { MOST_THREADS = THREADS };
@@ -336,11 +336,11 @@ __global__ static void __launch_bounds__(MOST_THREADS, 1)
         make_barriers(at);
     __syncthreads();
     if (group == 0) {
-        dfx_registers_give<PRODUCER_REGISTERS>();
+        dfx_sm90_registers_fewer<PRODUCER_REGISTERS>();
         if (threadIdx.x == 0)
             produce(at, a, {&map_q, &map_k, &map_v});
     } else {
-        dfx_registers_take<CONSUMER_REGISTERS>();
+        dfx_sm90_registers_more<CONSUMER_REGISTERS>();
         consume(at, a, group - 1);
     }
 #endif

@@ -6,7 +6,7 @@
 #include <cuda_bf16.h>
 #include <math_constants.h>
 
-#include "kernels/cuda/cuda_hopper.cuh"
+#include "kernels/cuda/cuda_wgmma.cuh"
 
 typedef __nv_bfloat16 bf16;
 
@@ -77,7 +77,7 @@ __device__ static inline int row_of_thread() {
 
 __device__ static inline void release(uint32_t empty) {
     if (threadIdx.x % 32 == 0)
-        dfx_barrier_arrive(empty);
+        dfx_sm90_arrive(empty);
 }
 #endif
 

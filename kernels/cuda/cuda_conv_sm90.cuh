@@ -26,8 +26,8 @@
 #include <cuda.h>
 
 #include "kernels/cuda/cuda_conv.cuh"
-#include "kernels/cuda/cuda_hopper.cuh"
 #include "kernels/cuda/cuda_mma.cuh"
+#include "kernels/cuda/cuda_wgmma.cuh"
 
 enum {
     GROUP = 128, /* threads */
@@ -133,30 +133,30 @@ static __device__ int seen(const conv_args &a, int k, int parity) {
 /* ---- Fetching: a thread each */
 
 template <class S> static __device__ void fetch_patches(const places<S> &at, const conv_args &a) {
-    dfx_ring_place<S::PATCHES> p = {0, 1};
+    dfx_sm90_ring_place<S::PATCHES> p = {0, 1};
     for (int i = (int)blockIdx.x; i < a.n_tiles; i += (int)gridDim.x) {
         conv_tile t = conv_tile::of<S>(a, i);
         for (int d = 0; d < a.n_depths; d++, p.next()) {
             uint32_t come = at.patch_come(p.stage);
-            dfx_barrier_wait(at.patch_empty(p.stage), p.parity);
-            dfx_barrier_arrive_expecting(come, S::PATCH_LOAD);
-            dfx_tma_load(at.patch(p.stage), &a.x, come, d * DEPTH, t.column - S::BORDER,
-                         t.line - S::BORDER);
+            dfx_sm90_wait(at.patch_empty(p.stage), p.parity);
+            dfx_sm90_arrive_expect(come, S::PATCH_LOAD);
+            dfx_sm90_load(at.patch(p.stage), &a.x, come, d * DEPTH, t.column - S::BORDER,
+                          t.line - S::BORDER);
         }
     }
 }
 
 template <class S> static __device__ void fetch_weights(const places<S> &at, const conv_args &a) {
-    dfx_ring_place<S::STAGES> w = {0, 1};
+    dfx_sm90_ring_place<S::STAGES> w = {0, 1};
     for (int i = (int)blockIdx.x; i < a.n_tiles; i += (int)gridDim.x) {
         conv_tile t = conv_tile::of<S>(a, i);
         for (int d = 0; d < a.n_depths; d++)
 #pragma unroll 1
             for (int tap = 0; tap < S::TAPS; tap++, w.next()) {
                 uint32_t full = at.weights_full(w.stage);
-                dfx_barrier_wait(at.weights_empty(w.stage), w.parity);
-                dfx_barrier_arrive_expecting(full, S::STAGE_BYTES);
-                dfx_tma_load(at.weights(w.stage), &a.w, full, d * DEPTH, tap, t.n0);
+                dfx_sm90_wait(at.weights_empty(w.stage), w.parity);
+                dfx_sm90_arrive_expect(full, S::STAGE_BYTES);
+                dfx_sm90_load(at.weights(w.stage), &a.w, full, d * DEPTH, tap, t.n0);
             }
     }
 }
@@ -228,17 +228,17 @@ static __device__ void normalize_patch(const conv_args &a, uint32_t patch, int c
 
 template <class S, bool SILU>
 static __device__ void normalize(const places<S> &at, const conv_args &a) {
-    dfx_ring_place<S::PATCHES> p = {0, 0};
+    dfx_sm90_ring_place<S::PATCHES> p = {0, 0};
     for (int i = (int)blockIdx.x; i < a.n_tiles; i += (int)gridDim.x) {
         conv_tile t = conv_tile::of<S>(a, i);
         for (int d = 0; d < a.n_depths; d++, p.next()) {
-            dfx_barrier_wait(at.patch_come(p.stage), p.parity);
+            dfx_sm90_wait(at.patch_come(p.stage), p.parity);
             normalize_patch<S, SILU>(a, at.patch(p.stage), d * DEPTH, t.line - S::BORDER,
                                      t.column - S::BORDER);
-            dfx_shared_publish();
+            dfx_sm90_publish();
             __syncwarp();
             if (threadIdx.x % DFX_WARP == 0)
-                dfx_barrier_arrive(at.patch_normal(p.stage));
+                dfx_sm90_arrive(at.patch_normal(p.stage));
         }
     }
 }
@@ -247,14 +247,14 @@ static __device__ void normalize(const places<S> &at, const conv_args &a) {
 
 static __device__ void release(uint32_t empty) {
     if (threadIdx.x % DFX_WARP == 0)
-        dfx_barrier_arrive(empty);
+        dfx_sm90_arrive(empty);
 }
 
 /* A multiplier's places in the rings, and what it has not given back yet. */
 template <class S> struct multiplier {
     int group;
-    dfx_ring_place<S::STAGES> w;
-    dfx_ring_place<S::PATCHES> p;
+    dfx_sm90_ring_place<S::STAGES> w;
+    dfx_sm90_ring_place<S::PATCHES> p;
     int steps_alone; /* until the other begins */
 };
 
@@ -262,16 +262,16 @@ template <class S> struct multiplier {
 template <class S>
 static __device__ void queue_step(float (&sums)[S::BLOCKS][S::N_BLOCK / 2], uint32_t pixels,
                                   uint32_t weights, bool add) {
-    uint64_t x = dfx_wgmma_part(pixels, S::LINE_BYTES);
-    uint64_t w = dfx_wgmma_part(weights, 8 * ROW_BYTES);
+    uint64_t x = dfx_sm90_part(pixels, S::LINE_BYTES);
+    uint64_t w = dfx_sm90_part(weights, 8 * ROW_BYTES);
 #pragma unroll
     for (int d = 0; d < DEPTH / 16; d++)
 #pragma unroll
         for (int i = 0; i < S::BLOCKS; i++)
-            dfx_wgmma_rows(
-                sums[i], dfx_wgmma_later(x, i / S::N_BLOCKS * BLOCK_LINES * S::LINE_BYTES + d * 32),
-                dfx_wgmma_later(w, i % S::N_BLOCKS * S::N_BLOCK_BYTES + d * 32), d > 0 || add);
-    dfx_wgmma_commit();
+            dfx_sm90_product_bf16(
+                sums[i], dfx_sm90_later(x, i / S::N_BLOCKS * BLOCK_LINES * S::LINE_BYTES + d * 32),
+                dfx_sm90_later(w, i % S::N_BLOCKS * S::N_BLOCK_BYTES + d * 32), d > 0 || add);
+    dfx_sm90_products_commit();
 }
 
 /* All steps of a tile; the last may be unfinished. Stages and patches are given back a step later, so that products of two
@@ -284,26 +284,26 @@ static __device__ void multiply(float (&sums)[S::BLOCKS][S::N_BLOCK / 2], const 
     last_stage = last_patch = -1;
 #pragma unroll 1
     for (int d = 0; d < a.n_depths; d++, m.p.next()) {
-        dfx_barrier_wait(a.norm.mean ? at.patch_normal(m.p.stage) : at.patch_come(m.p.stage),
-                         m.p.parity);
+        dfx_sm90_wait(a.norm.mean ? at.patch_normal(m.p.stage) : at.patch_come(m.p.stage),
+                      m.p.parity);
 #pragma unroll 1
         for (int tap = 0; tap < S::TAPS; tap++, m.w.next()) {
             int line = S::BORDER ? seen(a, tap / 3, t.y_line) : 0;
             int column = S::BORDER ? seen(a, tap % 3, t.y_column) : 0;
-            dfx_barrier_wait(at.weights_full(m.w.stage), m.w.parity);
-            dfx_wgmma_fence();
+            dfx_sm90_wait(at.weights_full(m.w.stage), m.w.parity);
+            dfx_sm90_products_begin();
             queue_step<S>(sums,
                           at.patch(m.p.stage) + group_off +
                               (uint32_t)(line * S::LINE_BYTES + column * ROW_BYTES),
                           at.weights(m.w.stage), d + tap > 0);
-            dfx_wgmma_wait<1>();
+            dfx_sm90_products_wait<1>();
             if (last_stage >= 0)
                 release(at.weights_empty(last_stage));
             if (tap == 0 && last_patch >= 0)
                 release(at.patch_empty(last_patch));
             last_stage = m.w.stage;
             if (m.steps_alone > 0 && --m.steps_alone == 0)
-                dfx_named_arrive(START, MULTIPLIERS * GROUP);
+                dfx_sm90_meet_arrive(START, MULTIPLIERS * GROUP);
         }
         last_patch = m.p.stage;
     }
@@ -428,24 +428,24 @@ static __device__ void multiply_tiles(const places<S> &at, const conv_args &a, i
     float *bias = (float *)(shared + S::BIAS_AT + group * S::BIAS_BYTES);
     multiplier<S> m = {group, {0, 0}, {0, 0}, group == 0 ? S::SKEW : 0};
     if (S::SKEW > 0 && group == 1)
-        dfx_named_sync(START, MULTIPLIERS * GROUP);
+        dfx_sm90_meet(START, MULTIPLIERS * GROUP);
     for (int tile = (int)blockIdx.x; tile < a.n_tiles; tile += (int)gridDim.x) {
         const conv_tile t = conv_tile::of<S>(a, tile);
         float sums[S::BLOCKS][S::N_BLOCK / 2];
         uint4 r[2][S::N_BLOCK / 32]; /* of a block: all would be too many registers */
         int last_stage, last_patch;
-        dfx_named_sync(BIAS + group, GROUP); /* the last tile's is read */
+        dfx_sm90_meet(BIAS + group, GROUP); /* the last tile's is read */
         fetch_bias<S>(a, t, bias);
         multiply<S>(sums, at, a, t, m, last_stage, last_patch);
         const int line = t.line + group * S::PIXEL_BLOCKS * BLOCK_LINES;
         fetch_r<S>(a, r, lane_pixels(a, t, line), t.n0);
-        dfx_wgmma_wait<0>();
+        dfx_sm90_products_wait<0>();
 #pragma unroll
         for (int i = 0; i < S::BLOCKS; i++)
-            dfx_hold(sums[i]);
+            dfx_sm90_hold(sums[i]);
         release(at.weights_empty(last_stage));
         release(at.patch_empty(last_patch));
-        dfx_named_sync(BIAS + group, GROUP); /* this tile's is written */
+        dfx_sm90_meet(BIAS + group, GROUP); /* this tile's is written */
 #pragma unroll
         for (int i = 0; i < S::BLOCKS; i++) {
             const lane_pixels pixels(a, t, line + i / S::N_BLOCKS * BLOCK_LINES);
@@ -465,15 +465,15 @@ static __device__ void multiply_tiles(const places<S> &at, const conv_args &a, i
 template <class S> static __device__ void make_barriers(const places<S> &at) {
     const int warps = GROUP / DFX_WARP;
     for (int i = 0; i < S::STAGES; i++) {
-        dfx_barrier_init(at.weights_full(i), 1);
-        dfx_barrier_init(at.weights_empty(i), MULTIPLIERS * warps);
+        dfx_sm90_barrier_init(at.weights_full(i), 1);
+        dfx_sm90_barrier_init(at.weights_empty(i), MULTIPLIERS * warps);
     }
     for (int i = 0; i < S::PATCHES; i++) {
-        dfx_barrier_init(at.patch_come(i), 1);
-        dfx_barrier_init(at.patch_normal(i), warps);
-        dfx_barrier_init(at.patch_empty(i), MULTIPLIERS * warps);
+        dfx_sm90_barrier_init(at.patch_come(i), 1);
+        dfx_sm90_barrier_init(at.patch_normal(i), warps);
+        dfx_sm90_barrier_init(at.patch_empty(i), MULTIPLIERS * warps);
     }
-    dfx_barrier_publish();
+    dfx_sm90_barrier_publish();
 }
 
 enum { MOST_THREADS = THREADS };
@@ -492,16 +492,16 @@ static __global__ void __launch_bounds__(MOST_THREADS, 1)
         make_barriers(at);
     __syncthreads();
     if (group < MULTIPLIERS) {
-        dfx_registers_take<MULTIPLIER_REGISTERS>();
+        dfx_sm90_registers_more<MULTIPLIER_REGISTERS>();
         multiply_tiles(at, a, group, shared);
     } else if (group == MULTIPLIERS) {
-        dfx_registers_give<NORMALIZER_REGISTERS>();
+        dfx_sm90_registers_fewer<NORMALIZER_REGISTERS>();
         if (a.norm.mean && a.norm.act == DFX_ACT_SILU)
             normalize<S, true>(at, a);
         else if (a.norm.mean)
             normalize<S, false>(at, a);
     } else {
-        dfx_registers_give<FETCHER_REGISTERS>();
+        dfx_sm90_registers_fewer<FETCHER_REGISTERS>();
         if (threadIdx.x % GROUP == 0)
             fetch_patches(at, a);
         else if (threadIdx.x % GROUP == DFX_WARP)

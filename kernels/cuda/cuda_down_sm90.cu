@@ -69,7 +69,7 @@ template <class S>
 static __device__ inline void fetch(const down_args &a, down_ring<S> ring, int first, int end) {
     int row = (int)blockIdx.x * TILE_M, col = (int)blockIdx.y * S::N;
     for (int k = first; k < end; k++, ring.next()) {
-        dfx_sm90_wait(ring.empty(), ring.parity ^ 1);
+        dfx_sm90_wait_loop(ring.empty(), ring.parity ^ 1);
         dfx_sm90_arrive_expect(ring.full(), S::STAGE_BYTES);
         dfx_sm90_load(ring.at(), &a.x, ring.full(), k * STAGE_K, row);
         for (int i = 0; i < 2; i++)
@@ -95,7 +95,7 @@ static __device__ inline void multiply(float (&sums)[S::N / 2], down_ring<S> rin
         sums[i] = 0.0f;
     for (int k = 0; k < n_stages; k++, ring.next()) {
         uint32_t operands[STEPS][4];
-        dfx_sm90_wait(ring.full(), ring.parity);
+        dfx_sm90_wait_loop(ring.full(), ring.parity);
 #pragma unroll
         for (int step = 0; step < STEPS; step++)
 #pragma unroll

@@ -31,7 +31,7 @@ static __device__ inline void fetch_stage(const CUtensorMap *x_map, const CUtens
     int rank = S::CLUSTER > 1 ? (int)dfx_sm90_cluster_rank() : 0;
     uint32_t x = shared + place.stage * S::STAGE_BYTES, full = barriers.full(place.stage);
     int cols = tile.half ? S::N / 2 : S::N, share = cols / S::CLUSTER;
-    dfx_sm90_wait(barriers.empty(place.stage), place.parity ^ 1);
+    dfx_sm90_wait_loop(barriers.empty(place.stage), place.parity ^ 1);
     dfx_sm90_arrive_expect(full, S::X_BYTES + cols * FUSED_K);
     dfx_sm90_load(x, x_map, full, k, tile.row);
     for (int i = rank * share; i < (rank + 1) * share; i += S::W_BOX) {
@@ -67,7 +67,7 @@ static __device__ inline void fetch_columns(const fused_args &a, char *columns,
         int tile_col = fused_tile_of<S>(a, i).col, buffer = n & 1;
         float2 *ends = (float2 *)(columns + buffer * S::COLUMNS_BYTES);
         float *gates = (float *)((char *)ends + S::GATES_AT);
-        dfx_sm90_wait(barriers.columns_empty(buffer), (n >> 1 & 1) ^ 1);
+        dfx_sm90_wait_loop(barriers.columns_empty(buffer), (n >> 1 & 1) ^ 1);
         for (int c = lane; c < S::N; c += DFX_WARP) {
             int col = tile_col + c;
             bool inside = col < a.n;
@@ -119,7 +119,7 @@ static __device__ inline void multiply(Sum (&sums)[S::BLOCKS][S::N / 2], int n_s
     int last = 0;
     for (int k = 0; k < n_stages; k++, place.next()) {
         uint32_t at = place.stage * S::STAGE_BYTES;
-        dfx_sm90_wait(barriers.full(place.stage), place.parity);
+        dfx_sm90_wait_loop(barriers.full(place.stage), place.parity);
         dfx_sm90_products_begin();
         uint64_t x_at = dfx_sm90_operand(x + at), w_at = dfx_sm90_operand(w + at);
 #pragma unroll
@@ -135,7 +135,7 @@ static __device__ inline void multiply(Sum (&sums)[S::BLOCKS][S::N / 2], int n_s
         last = place.stage;
     }
     if (S::TAKE_TURNS && n_after == 1)
-        dfx_sm90_wait(barriers.full(place.stage), place.parity);
+        dfx_sm90_wait_loop(barriers.full(place.stage), place.parity);
     if (n_after <= 1)
         give_turn<S>();
     dfx_sm90_products_wait<0>();
@@ -173,10 +173,10 @@ static __device__ inline void multiply_rounded(float (&sums)[S::N / 2], int n_st
         sums[i] = 0.0f;
     for (int k = 0; k + 1 < n_stages; k += 2) {
         int first = place.stage;
-        dfx_sm90_wait(barriers.full(first), place.parity);
+        dfx_sm90_wait_loop(barriers.full(first), place.parity);
         queue_stage<S>(part, x, w, first, 0);
         place.next();
-        dfx_sm90_wait(barriers.full(place.stage), place.parity);
+        dfx_sm90_wait_loop(barriers.full(place.stage), place.parity);
         queue_stage<S>(part, x, w, place.stage, 1);
         dfx_sm90_products_wait<1>();
         release(barriers, first);
@@ -187,7 +187,7 @@ static __device__ inline void multiply_rounded(float (&sums)[S::N / 2], int n_st
     }
     if (n_stages % 2 == 0)
         return;
-    dfx_sm90_wait(barriers.full(place.stage), place.parity);
+    dfx_sm90_wait_loop(barriers.full(place.stage), place.parity);
     queue_stage<S>(part, x, w, place.stage, 0);
     dfx_sm90_products_wait<0>();
     release(barriers, place.stage);
@@ -204,7 +204,7 @@ static __device__ inline void multiply_low(typename S::Sum (&values)[S::BLOCKS][
                                            fused_place<S::STAGES> &place) {
     for (int left = a.rank, half = 0; left > 0; left -= 32, half ^= 1) {
         uint32_t at = place.stage * S::STAGE_BYTES;
-        dfx_sm90_wait(barriers.full(place.stage), place.parity);
+        dfx_sm90_wait_loop(barriers.full(place.stage), place.parity);
         if (left <= FUSED_LOW_K && !half && a.n_low > 1)
             give_turn<S>();
         uint64_t t_at = dfx_sm90_operand(x + at) + 4 * half;
@@ -280,7 +280,7 @@ static __device__ inline void multiply_tiles(const fused_args &a, char *shared,
         else
             multiply<S>(sums, a.n_stages - n_after, n_after, x, w, barriers, place);
         const char *columns = shared + S::COLUMNS_AT + (n & 1) * S::COLUMNS_BYTES;
-        dfx_sm90_wait(barriers.columns_full(n & 1), n >> 1 & 1);
+        dfx_sm90_wait_loop(barriers.columns_full(n & 1), n >> 1 & 1);
         if constexpr (LOW && !plain) {
             scale_sums<S>(sums, xs, columns);
             multiply_low<S>(sums, a, x, w, barriers, place);

@@ -105,7 +105,7 @@ static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, 
     for (int i = 0; i < FUSED_STRIP / 16 * 4; i++)
         words[i / 4][i % 4] = minus_zeros;
     if (!GELU && e.a.has_r) {
-        dfx_sm90_wait(e.barriers.box(e.warp, box), box_parities >> box & 1);
+        dfx_sm90_wait_loop(e.barriers.box(e.warp, box), box_parities >> box & 1);
         box_parities ^= 1u << box;
 #pragma unroll
         for (int i = 0; i < FUSED_STRIP / 16; i++)

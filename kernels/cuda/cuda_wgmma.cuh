@@ -1,164 +1,9 @@
-/* Hopper's own instructions, one a function: barriers in shared memory, copies of tiles (TMA), and products of a group of
- * four warps. Only code for sm_90a may call them.
- *
- * Addresses of shared memory are 32-bit (dfx_sm90_address). A tile of codes lies as TMA writes it with swizzle of 128
- * bytes: rows of 128 bytes, whose chunks of 16 are permuted within eight rows; it begins at a multiple of 1024.
- * Source: PTX ISA 9.0, mbarrier, cp.async.bulk.tensor, wgmma. */
+/* Products of a warpgroup on Hopper (wgmma). Order: begin, products, commit; then wait, and hold the sums, before they are
+ * touched. What tiles are and who may call these: cuda_hopper.cuh. Source: PTX ISA 9.0, wgmma. */
 #ifndef DFX_KERNELS_CUDA_WGMMA_CUH
 #define DFX_KERNELS_CUDA_WGMMA_CUH
 
-#include <cuda.h>
-#include <stdint.h>
-
-static __device__ inline uint32_t dfx_sm90_address(const void *shared) {
-    return (uint32_t)__cvta_generic_to_shared(shared);
-}
-
-/* ---- barriers: a phase ends when `count` have arrived and all announced bytes are there ---- */
-
-static __device__ inline void dfx_sm90_barrier_init(uint32_t barrier, uint32_t count) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
-}
-
-/* Barriers just made are seen by the cluster and by TMA, once the cluster has met. */
-static __device__ inline void dfx_sm90_barrier_publish(void) {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-static __device__ inline void dfx_sm90_arrive(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-/* Arrive, and announce bytes that copies will bring. */
-static __device__ inline void dfx_sm90_arrive_expect(uint32_t barrier, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
-}
-
-/* At the same barrier of block `rank` of the cluster. */
-static __device__ inline void dfx_sm90_arrive_at(uint32_t barrier, uint32_t rank) {
-    asm volatile("{\n"
-                 ".reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
-                 "}" ::"r"(barrier),
-                 "r"(rank)
-                 : "memory");
-}
-
-static __device__ inline bool dfx_sm90_has_ended(uint32_t barrier, uint32_t parity) {
-    uint32_t ended;
-    asm volatile("{\n"
-                 ".reg .pred p;\n"
-                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-                 "selp.u32 %0, 1, 0, p;\n"
-                 "}"
-                 : "=r"(ended)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-    return ended != 0;
-}
-
-/* Until the phase of this parity has ended; the phase before the first counts as parity 1. */
-static __device__ inline void dfx_sm90_wait(uint32_t barrier, uint32_t parity) {
-    while (!dfx_sm90_has_ended(barrier, parity))
-        continue;
-}
-
-static __device__ inline void dfx_sm90_cluster_meet(void) {
-    asm volatile("barrier.cluster.arrive.release;\n"
-                 "barrier.cluster.wait.acquire;" ::
-                     : "memory");
-}
-
-static __device__ inline uint32_t dfx_sm90_cluster_rank(void) {
-    uint32_t rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-/* Barrier `id` of the block, [1, 16), for `n_threads` of it; arriving alone does not wait. */
-static __device__ inline void dfx_sm90_meet(int id, int n_threads) {
-    asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
-}
-
-static __device__ inline void dfx_sm90_meet_arrive(int id, int n_threads) {
-    asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(n_threads) : "memory");
-}
-
-/* ---- copies of tiles; maps are parameters of the kernel ---- */
-
-static __device__ inline void dfx_sm90_map_prefetch(const CUtensorMap *map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
-}
-
-/* The box at column `col` and row `row` to `dst`; zeros beyond the matrix. Its bytes arrive at `barrier`. */
-static __device__ inline void dfx_sm90_load(uint32_t dst, const CUtensorMap *map, uint32_t barrier,
-                                            int col, int row) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
-                 "[%0], [%1, {%3, %4}], [%2];" ::"r"(dst),
-                 "l"(map), "r"(barrier), "r"(col), "r"(row)
-                 : "memory");
-}
-
-/* The same to every block of the cluster whose bit is in `blocks`, at the same addresses. */
-static __device__ inline void dfx_sm90_load_all(uint32_t dst, const CUtensorMap *map,
-                                                uint32_t barrier, int col, int row,
-                                                uint16_t blocks) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(dst),
-                 "l"(map), "r"(barrier), "r"(col), "r"(row), "h"(blocks)
-                 : "memory");
-}
-
-/* A box of shared memory to the matrix, without what lies beyond it. Ordinary writes to the box: dfx_sm90_publish first. */
-static __device__ inline void dfx_sm90_store(const CUtensorMap *map, uint32_t src, int col,
-                                             int row) {
-    asm volatile(
-        "cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map),
-        "r"(src), "r"(col), "r"(row)
-        : "memory");
-}
-
-static __device__ inline void dfx_sm90_publish(void) {
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
-static __device__ inline void dfx_sm90_store_commit(void) {
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-
-/* All but the last N groups of this thread's stores have read their boxes. */
-template <int N> static __device__ inline void dfx_sm90_store_wait(void) {
-    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
-}
-
-/* ---- fragments: 8 x 8 values of 16 bits each, four at once; every lane gives the address of a row ---- */
-
-static __device__ inline void dfx_sm90_load_fragments(uint32_t v[4], uint32_t row) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "r"(row)
-                 : "memory");
-}
-
-static __device__ inline void dfx_sm90_store_fragments(uint32_t row, const uint32_t v[4]) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
-                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                 : "memory");
-}
-
-/* ---- registers: of every thread of the four warps ---- */
-
-template <int N> static __device__ inline void dfx_sm90_registers_more(void) {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
-}
-
-template <int N> static __device__ inline void dfx_sm90_registers_fewer(void) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
-}
-
-/* ---- products ---- */
+#include "kernels/cuda/cuda_hopper.cuh"
 
 /* Registers and shared memory written before are seen by the products that follow. */
 static __device__ inline void dfx_sm90_products_begin(void) {
@@ -174,6 +19,13 @@ template <int N> static __device__ inline void dfx_sm90_products_wait(void) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
+/* The compiler does not move what reads or writes these registers across this. */
+template <int N> static __device__ inline void dfx_sm90_hold(float (&d)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i])::"memory");
+}
+
 /* A tile of rows of 128 bytes as an operand; 32 bytes further along K is + 2. */
 static __device__ inline uint64_t dfx_sm90_operand(uint32_t address) {
     const uint64_t swizzle_128 = 1ull << 62, eight_rows = 1024 / 16;
@@ -184,6 +36,25 @@ static __device__ inline uint64_t dfx_sm90_operand(uint32_t address) {
 static __device__ inline uint64_t dfx_sm90_operand_64(uint32_t address) {
     const uint64_t swizzle_64 = 2ull << 62, eight_rows = 512 / 16;
     return swizzle_64 | eight_rows << 32 | 1ull << 16 | (address & 0x3ffff) >> 4;
+}
+
+/* What wgmma wants to know of a tile in shared memory. Operands of 16-bit values, k adjacent (not transposed): 8 rows are
+ * 1024 bytes from the next 8; 16 values of k are 32 bytes. Transposed (rows are k): 8 rows the same, and 64 columns are
+ * `columns_bytes` from the next 64; 16 values of k are 2048 bytes. */
+static __device__ inline uint64_t dfx_sm90_tile(uint32_t address, uint32_t columns_bytes) {
+    return (uint64_t)(address >> 4) | (uint64_t)(columns_bytes >> 4) << 16 |
+           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+/* The same, not transposed, of rows of which 8 are `eight_rows_bytes` from the next 8: part of a larger tile. The swizzle
+ * goes by the address, so it may begin at any row. */
+static __device__ inline uint64_t dfx_sm90_part(uint32_t address, uint32_t eight_rows_bytes) {
+    return (uint64_t)(address >> 4) | (uint64_t)(eight_rows_bytes >> 4) << 32 | (uint64_t)1 << 62;
+}
+
+/* The tile that begins `bytes` later. */
+static __device__ inline uint64_t dfx_sm90_later(uint64_t tile, uint32_t bytes) {
+    return tile + (bytes >> 4);
 }
 
 /* The text "%0, %1, ..." of operands and their list, by tens. */
@@ -227,6 +98,10 @@ static __device__ inline uint64_t dfx_sm90_operand_64(uint32_t address) {
     DFX_SM90_PRODUCT(N, dfx_sm90_product_bf16, int32_t, "r", "k16.f32.bf16.bf16", ", 1, 1, 0, 0", \
                      text, list, a_at, b_at, add_at)
 
+#define DFX_LIST_16_ALONE(c) DFX_LIST_16(c, 0)
+
+DFX_SM90_PRODUCT(32, dfx_sm90_product_bf16, float, "f", "k16.f32.bf16.bf16", ", 1, 1, 0, 0",
+                 DFX_TEXT_10 "%10, %11, %12, %13, %14, %15", DFX_LIST_16_ALONE, "%16", "%17", "%18")
 DFX_SM90_PRODUCTS(64, DFX_TEXT_30 "%30, %31", DFX_LIST_32, "%32", "%33", "%34")
 DFX_SM90_PRODUCTS(96, DFX_TEXT_40 "%40, %41, %42, %43, %44, %45, %46, %47", DFX_LIST_48, "%48",
                   "%49", "%50")
@@ -243,8 +118,6 @@ DFX_SM90_PRODUCTS(192, DFX_TEXT_90 "%90, %91, %92, %93, %94, %95", DFX_LIST_96, 
                      : list("f")                                                                  \
                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                       \
     }
-#define DFX_LIST_16_ALONE(c) DFX_LIST_16(c, 0)
-
 DFX_SM90_PRODUCT_OF(32, DFX_TEXT_10 "%10, %11, %12, %13, %14, %15", DFX_LIST_16_ALONE,
                     "{%16, %17, %18, %19}", "%20")
 DFX_SM90_PRODUCT_OF(64, DFX_TEXT_30 "%30, %31", DFX_LIST_32, "{%32, %33, %34, %35}", "%36")
@@ -253,7 +126,16 @@ DFX_SM90_PRODUCT_OF(128, DFX_TEXT_60 "%60, %61, %62, %63", DFX_LIST_64, "{%64, %
 DFX_SM90_PRODUCT_OF(192, DFX_TEXT_90 "%90, %91, %92, %93, %94, %95", DFX_LIST_96,
                     "{%96, %97, %98, %99}", "%100")
 
-/* The same of 32 E4M3 codes: a thread's words are rows lane / 4 and 8 further of columns 4 (lane % 4) and the next three, then
+/* d[64, 128] += a b in BF16, b transposed (its rows are k), a in registers as above. */
+static __device__ inline void dfx_sm90_product_of_rows(float (&d)[64], uint32_t a0, uint32_t a1,
+                                                       uint32_t a2, uint32_t a3, uint64_t b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" DFX_TEXT_60
+                 "%60, %61, %62, %63}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+                 : DFX_LIST_64("+f")
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+}
+
+/* The first of these of 32 E4M3 codes instead: a thread's words are rows lane / 4 and 8 further of columns 4 (lane % 4) and the next three, then
  * the same rows, columns 16 further. */
 static __device__ inline void dfx_sm90_product_of_codes(float (&d)[64], const uint32_t (&a)[4],
                                                         uint64_t b) {

@@ -8,10 +8,16 @@
 
 enum { MAX_THREADS = 256 };
 
+typedef struct worker {
+    dfx_pool *pool;
+    int idx; /* the caller is 0 */
+    pthread_t thread;
+} worker;
+
 struct dfx_pool {
     int n_threads; /* the caller included */
     int n_started;
-    pthread_t *threads; /* owned; n_threads - 1 */
+    worker *workers; /* owned; [n_threads], the caller's is not used */
     pthread_mutex_t lock;
     pthread_cond_t work_ready, work_done;
     uint64_t run_idx; /* under lock; a new value is a new run */
@@ -26,12 +32,7 @@ struct dfx_pool {
     void *cancel_user; /* borrowed */
 };
 
-typedef struct worker_arg {
-    dfx_pool *pool;
-    int worker;
-} worker_arg;
-
-static void take_indices(dfx_pool *pool, int worker) {
+static void take_indices(dfx_pool *pool, int worker_idx) {
     for (;;) {
         int64_t i = atomic_fetch_add(&pool->next, 1);
         if (i >= pool->n)
@@ -40,14 +41,13 @@ static void take_indices(dfx_pool *pool, int worker) {
             atomic_store(&pool->skipped, true);
             return;
         }
-        pool->fn(pool->ctx, i, worker);
+        pool->fn(pool->ctx, i, worker_idx);
     }
 }
 
 static void *worker_main(void *raw) {
-    worker_arg arg = *(worker_arg *)raw;
-    dfx_pool *pool = arg.pool;
-    dfx_free(raw);
+    const worker *w = raw;
+    dfx_pool *pool = w->pool;
     uint64_t seen = 0;
     pthread_mutex_lock(&pool->lock);
     for (;;) {
@@ -57,7 +57,7 @@ static void *worker_main(void *raw) {
             break;
         seen = pool->run_idx;
         pthread_mutex_unlock(&pool->lock);
-        take_indices(pool, arg.worker);
+        take_indices(pool, w->idx);
         pthread_mutex_lock(&pool->lock);
         if (--pool->n_busy == 0)
             pthread_cond_signal(&pool->work_done);
@@ -81,15 +81,11 @@ dfx_status dfx_pool_open(const dfx_sink *sink, int n_threads, dfx_pool **out) {
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work_ready, NULL);
     pthread_cond_init(&pool->work_done, NULL);
-    dfx_status status = dfx_new_array(sink, (size_t)pool->n_threads, "pool", &pool->threads);
+    dfx_status status = dfx_new_array(sink, (size_t)pool->n_threads, "pool", &pool->workers);
     for (int i = 1; status == DFX_OK && i < pool->n_threads; i++) {
-        worker_arg *arg;
-        status = dfx_new(sink, "pool", &arg);
-        if (status != DFX_OK)
-            break;
-        *arg = (worker_arg){.pool = pool, .worker = i};
-        if (pthread_create(&pool->threads[pool->n_started], NULL, worker_main, arg) != 0) {
-            dfx_free(arg);
+        worker *w = &pool->workers[i];
+        *w = (worker){.pool = pool, .idx = i};
+        if (pthread_create(&w->thread, NULL, worker_main, w) != 0) {
             status = dfx_fail(sink, DFX_E_NOFIT,
                               "could not start worker thread %d of %d; use fewer --threads", i,
                               pool->n_threads);
@@ -112,12 +108,12 @@ void dfx_pool_close(dfx_pool *pool) {
     pool->closing = true;
     pthread_cond_broadcast(&pool->work_ready);
     pthread_mutex_unlock(&pool->lock);
-    for (int i = 0; i < pool->n_started; i++)
-        pthread_join(pool->threads[i], NULL);
+    for (int i = 1; i <= pool->n_started; i++)
+        pthread_join(pool->workers[i].thread, NULL);
     pthread_cond_destroy(&pool->work_done);
     pthread_cond_destroy(&pool->work_ready);
     pthread_mutex_destroy(&pool->lock);
-    dfx_free(pool->threads);
+    dfx_free(pool->workers);
     dfx_free(pool);
 }
 

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/tiny.h"
+
 enum { D = 256, H = 2, E = 128, F = 4 * D, C = 64, TEXT = 64, POOLED = 64 };
 static const double TOLERANCE = 1e-4;
 
@@ -230,4 +232,19 @@ void golden_flux(model_rig *r, const flux_case *c) {
         const float *want = mrig_golden(r, "flux", c->batch * f.Ti * C, "%s.out", c->name);
         mrig_same(r, c->name, f.v, want + row * f.Ti * C, f.Ti * C, TOLERANCE);
     }
+}
+
+int golden_flux_setup(void **state) {
+    char path[TMPDIR_PATH];
+    if (tmpdir_setup(state) != 0)
+        return -1;
+    tmpdir *dir = *state;
+    tmpdir_mkdir(dir, "dev");
+    tmpdir_mkdir(dir, "schnell");
+    bool ok =
+        tiny_write_component(tmpdir_join(dir, "dev", path), TINY_DEV, "transformer") == DFX_OK;
+    ok = tiny_write_component(tmpdir_join(dir, "schnell", path), TINY_SCHNELL, "transformer") ==
+             DFX_OK &&
+         ok;
+    return ok ? 0 : -1;
 }

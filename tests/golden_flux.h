@@ -33,6 +33,9 @@ const float *flux_mid(const flux_run *f, const char *name, int64_t n);
 void flux_run_cond(flux_run *f, int64_t row);
 void flux_run_step(flux_run *f, int64_t row, float dt);
 
+/* Fixture of a group: its folder, with the models in it. For teardown: tmpdir_teardown. */
+int golden_flux_setup(void **state);
+
 /* Velocity of every picture of a case, and what is between. */
 void golden_flux(model_rig *r, const flux_case *c);
 

@@ -7,6 +7,7 @@
 
 #include "models/model.h"
 #include "tests/draw_rig.h"
+#include "tools/psnr.c"
 
 #define PEFT "tests/golden/lora/peft.safetensors"
 
@@ -43,17 +44,6 @@ static dfx_image draw_caption(draw_rig *r, int attention_bits, size_t caption) {
     return draw(r, &request);
 }
 
-/* 10 log10(255^2 / mean squared difference). */
-static double psnr_db(const dfx_image *a, const dfx_image *b) {
-    double error = 0;
-    size_t n = (size_t)a->width * (size_t)a->height * 3;
-    for (size_t i = 0; i < n; i++) {
-        double d = (double)a->rgb[i] - (double)b->rgb[i];
-        error += d * d;
-    }
-    return 10 * log10(255.0 * 255.0 * (double)n / error);
-}
-
 static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -66,7 +56,7 @@ static void pictures_in_8_bits_are_close_to_those_in_16(void **state) {
     for (size_t i = 0; i < DFX_COUNT(CAPTIONS); i++) {
         dfx_image want = draw_caption(r, 16, i), got = draw_caption(r, 8, i);
         draw_differ(&want, &got);
-        db[i] = psnr_db(&want, &got);
+        db[i] = dfx_psnr(want.rgb, got.rgb, want.width, want.height);
         print_message("\"%s\": PSNR %.1f dB\n", CAPTIONS[i], db[i]);
         dfx_image_free(&want);
         dfx_image_free(&got);

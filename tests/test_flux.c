@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/tiny.h"
-
 enum { D = 256, E = 128, C = 64, TEXT = 64, POOLED = 64 };
 
 static void flux_every_case_equals_diffusers(void **state) {
@@ -217,21 +215,6 @@ static void flux_config_of_quantized_folder_is_refused(void **state) {
                       "quant_method: wanted bitsandbytes, found quanto");
 }
 
-static int write_models(void **state) {
-    if (tmpdir_setup(state) != 0)
-        return -1;
-    tmpdir *dir = *state;
-    char path[TMPDIR_PATH];
-    tmpdir_mkdir(dir, "dev");
-    tmpdir_mkdir(dir, "schnell");
-    bool ok =
-        tiny_write_component(tmpdir_join(dir, "dev", path), TINY_DEV, "transformer") == DFX_OK;
-    ok = tiny_write_component(tmpdir_join(dir, "schnell", path), TINY_SCHNELL, "transformer") ==
-             DFX_OK &&
-         ok;
-    return ok ? 0 : -1;
-}
-
 #define WITH_MRIG(test) cmocka_unit_test_setup_teardown(test, mrig_setup, mrig_teardown)
 #define IN_TMPDIR(test) cmocka_unit_test_setup_teardown(test, tmpdir_setup, tmpdir_teardown)
 
@@ -250,5 +233,5 @@ int main(void) {
         IN_TMPDIR(flux_config_with_odd_axes_is_refused),
         IN_TMPDIR(flux_config_of_quantized_folder_is_refused),
     };
-    return cmocka_run_group_tests(tests, write_models, tmpdir_teardown);
+    return cmocka_run_group_tests(tests, golden_flux_setup, tmpdir_teardown);
 }

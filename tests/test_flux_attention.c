@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/tiny.h"
-
 enum { D = 256, C = 64, N_DOUBLE = 2, N_SINGLE = 2 };
 
 static flux_run begin_in_codes(model_rig *r, const flux_case *c) {
@@ -118,21 +116,6 @@ static void flux_in_8_bits_is_the_same_in_parts(void **state) {
     assert_memory_equal(f.v, whole, (size_t)n * sizeof(*whole));
 }
 
-static int write_models(void **state) {
-    if (tmpdir_setup(state) != 0)
-        return -1;
-    tmpdir *dir = *state;
-    char path[TMPDIR_PATH];
-    tmpdir_mkdir(dir, "dev");
-    tmpdir_mkdir(dir, "schnell");
-    bool ok =
-        tiny_write_component(tmpdir_join(dir, "dev", path), TINY_DEV, "transformer") == DFX_OK;
-    ok = tiny_write_component(tmpdir_join(dir, "schnell", path), TINY_SCHNELL, "transformer") ==
-             DFX_OK &&
-         ok;
-    return ok ? 0 : -1;
-}
-
 #define WITH_MRIG(test) cmocka_unit_test_setup_teardown(test, mrig_setup, mrig_teardown)
 
 int main(void) {
@@ -142,5 +125,5 @@ int main(void) {
         WITH_MRIG(flux_in_8_bits_has_one_center_a_block),
         WITH_MRIG(flux_in_8_bits_is_the_same_in_parts),
     };
-    return cmocka_run_group_tests(tests, write_models, tmpdir_teardown);
+    return cmocka_run_group_tests(tests, golden_flux_setup, tmpdir_teardown);
 }

@@ -6,6 +6,7 @@
 
 #include "models/model.h"
 #include "tests/draw_rig.h"
+#include "tools/psnr.c"
 
 /* Sanitizers make 8-bit products slow, so pictures and texts are smaller than the model's own there. */
 #ifdef DFX_SANITIZED
@@ -51,17 +52,6 @@ static void free_all(dfx_image images[DFX_COUNT(CAPTIONS)]) {
         dfx_image_free(&images[i]);
 }
 
-/* 10 log10(255^2 / mean squared difference). */
-static double psnr_db(const dfx_image *a, const dfx_image *b) {
-    double error = 0;
-    size_t n = (size_t)a->width * (size_t)a->height * 3;
-    for (size_t i = 0; i < n; i++) {
-        double d = (double)a->rgb[i] - (double)b->rgb[i];
-        error += d * d;
-    }
-    return 10 * log10(255.0 * 255.0 * (double)n / error);
-}
-
 /* And not the same: the codes are in use. */
 static void quant_pictures_are_close_to_those_of_stored_weights(void **state) {
     draw_rig *r = *state;
@@ -72,7 +62,7 @@ static void quant_pictures_are_close_to_those_of_stored_weights(void **state) {
         draw_all(r, draw_pack(r, "packed.safetensors", FORMATS[f], false, path), 0, got);
         assert_int_equal(dfx_packed_quant(r->model->packed), FORMATS[f]);
         for (size_t i = 0; i < DFX_COUNT(CAPTIONS); i++) {
-            double db = psnr_db(&want[i], &got[i]);
+            double db = dfx_psnr(want[i].rgb, got[i].rgb, want[i].width, want[i].height);
             print_message("%s, \"%s\": PSNR %.1f dB\n", dfx_q_name(FORMATS[f]), CAPTIONS[i], db);
             assert_true(db >= LEAST_DB);
             draw_differ(&want[i], &got[i]);

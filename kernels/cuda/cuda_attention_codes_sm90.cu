@@ -285,7 +285,7 @@ __device__ static void store(const attention &a, const rows &r, int query, int h
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const uint32_t(&w)[4] = words[half];
-            gather_chunk(words[half]);
+            dfx_sm90_transpose(words[half]);
             if (query + 8 * half < a.n_queries)
                 *(uint4 *)(y + 8 * half * a.ldy + n * 8) = make_uint4(w[0], w[1], w[2], w[3]);
         }

@@ -207,7 +207,7 @@ __device__ static void store(const attention &a, const rows &r, int query, int h
             for (int i = 0; i < 4; i++)
                 w[i] = pack(r.o[4 * (n + i) + 2 * half] * part,
                             r.o[4 * (n + i) + 2 * half + 1] * part);
-            gather_chunk(w);
+            dfx_sm90_transpose(w);
             if (query < a.n_queries)
                 *(uint4 *)(y + n * 8) = make_uint4(w[0], w[1], w[2], w[3]);
         }

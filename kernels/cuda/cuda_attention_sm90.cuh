@@ -46,24 +46,6 @@ __device__ static inline uint32_t pack(float low, float high) {
     return *(const uint32_t *)&pair;
 }
 
-/* Of four lanes each has a word of each of four chunks of 16 bytes; afterwards lane l has chunk l % 4. */
-__device__ static inline void gather_chunk(uint32_t (&words)[4]) {
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-        bool upper = threadIdx.x & step;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (!(i & step)) {
-                uint32_t &low = words[i], &high = words[i + step];
-                uint32_t got = __shfl_xor_sync(0xffffffff, upper ? low : high, step);
-                if (upper)
-                    low = got;
-                else
-                    high = got;
-            }
-    }
-}
-
 /* The sum over the four lanes that share a row. */
 __device__ static inline float sum_of_row(float part) {
     part += __shfl_xor_sync(0xffffffff, part, 1);

@@ -309,24 +309,6 @@ static __device__ void multiply(float (&sums)[S::BLOCKS][S::N_BLOCK / 2], const 
     }
 }
 
-/* Four lanes have four words each: word j of lane i goes to word i of lane j. */
-static __device__ void transpose(uint32_t (&words)[4]) {
-#pragma unroll
-    for (int step = 1; step <= 2; step *= 2) {
-        bool upper = threadIdx.x & step;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (!(i & step)) {
-                uint32_t &low = words[i], &high = words[i + step];
-                uint32_t got = __shfl_xor_sync(0xffffffff, upper ? low : high, step);
-                if (upper)
-                    low = got;
-                else
-                    high = got;
-            }
-    }
-}
-
 static __device__ uint32_t pack(float low, float high) {
     __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
     uint32_t word;
@@ -382,7 +364,7 @@ static __device__ void finish(const conv_args &a, const float (&sums)[S::N_BLOCK
 #pragma unroll
         for (int j = 0; j < S::N_BLOCK / 32; j++) {
             uint32_t words[4] = {r[half][j].x, r[half][j].y, r[half][j].z, r[half][j].w};
-            transpose(words);
+            dfx_sm90_transpose(words);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float *s = &sums[(4 * j + i) * 4 + 2 * half];
@@ -390,7 +372,7 @@ static __device__ void finish(const conv_args &a, const float (&sums)[S::N_BLOCK
                 words[i] = pack(__uint_as_float(words[i] << 16) + (s[0] + b.x),
                                 __uint_as_float(words[i] & 0xffff0000u) + (s[1] + b.y));
             }
-            transpose(words);
+            dfx_sm90_transpose(words);
             if (pixels.inside[half] && n + j * 32 < a.n_out)
                 *(uint4 *)(dst + j * 32) = make_uint4(words[0], words[1], words[2], words[3]);
         }

@@ -26,6 +26,25 @@ template <int N> static __device__ inline void dfx_sm90_hold(float (&d)[N]) {
         asm volatile("" : "+f"(d[i])::"memory");
 }
 
+/* Four lanes have four words each: word j of lane i goes to word i of lane j. What wgmma leaves to four lanes as single words of
+ * a row becomes 16 bytes of each. */
+static __device__ inline void dfx_sm90_transpose(uint32_t (&words)[4]) {
+#pragma unroll
+    for (int step = 1; step <= 2; step *= 2) {
+        bool upper = threadIdx.x & step;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (!(i & step)) {
+                uint32_t &low = words[i], &high = words[i + step];
+                uint32_t got = __shfl_xor_sync(0xffffffff, upper ? low : high, step);
+                if (upper)
+                    low = got;
+                else
+                    high = got;
+            }
+    }
+}
+
 /* A tile of rows of 128 bytes as an operand; 32 bytes further along K is + 2. */
 static __device__ inline uint64_t dfx_sm90_operand(uint32_t address) {
     const uint64_t swizzle_128 = 1ull << 62, eight_rows = 1024 / 16;

@@ -366,18 +366,6 @@ template <class S> struct mma_rows {
     }
 };
 
-static __device__ inline void act_chunk(dfx_act act, float v[DFX_CHUNK]) {
-    if (act == DFX_ACT_GELU_TANH) {
-#pragma unroll
-        for (int i = 0; i < DFX_CHUNK; i++)
-            v[i] = dfx_cuda_act(DFX_ACT_GELU_TANH, v[i]);
-    } else if (act != DFX_ACT_NONE) {
-#pragma unroll
-        for (int i = 0; i < DFX_CHUNK; i++)
-            v[i] = dfx_cuda_act(act, v[i]);
-    }
-}
-
 /* ws, b and gate of a thread's columns. */
 struct mma_columns {
     float ws[DFX_CHUNK], b[DFX_CHUNK], gate[DFX_CHUNK];
@@ -394,7 +382,7 @@ struct mma_columns {
 #pragma unroll
         for (int i = 0; i < DFX_CHUNK; i++)
             v[i] = __fadd_rn(LOW ? v[i] : __fmul_rn(__fmul_rn(v[i], xs), ws[i]), b[i]);
-        act_chunk(a.act, v);
+        dfx_cuda_act8(a.act, v);
         if (a.gate.ptr)
 #pragma unroll
             for (int i = 0; i < DFX_CHUNK; i++)

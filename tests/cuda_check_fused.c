@@ -310,21 +310,30 @@ static double units_off(double got, double want, double common) {
     return (fabs(got - want) - common) / unit;
 }
 
-/* `common`: what sums may be off by; of fp8, seven times the usual error of Hopper's, which is 1.1e-3 with K of 3072
- * (cuda_fused.cuh); of BF16, of which each is rounded down when it is added to a sum in f32, 2^-24 for each 16 of 4112 and as
- * much again. same: as another kernel's. */
+/* What a value may be off by before it is rounded. Of fp8, seven times the usual error of Hopper's sums (cuda_fused.cuh), which is
+ * a part of their root mean square; of BF16, of which each is rounded down when it is added to a sum in f32, 2^-24 for each 16
+ * of 4112 and as much again. */
+static double off_before(const operands *o, int64_t m, int64_t n) {
+    double low = o->c->rank ? 0x1p-19 : 0, k = o->c->k;
+    if (o->in == DFX_DTYPE_I8)
+        return low + 0x1p-20;
+    if (o->in == DFX_DTYPE_BF16)
+        return low + 0x1p-15;
+    double rms = sqrt(k) * 448 * 448 / 3 * (double)o->xs[m] * (double)o->ws[n];
+    double usual = k > 4096 ? 5e-4 : fmax(2e-4, 1.1e-3 * k / 3072);
+    return low + 7 * usual * rms;
+}
+
+/* same: as another kernel's. */
 static void compare(pair *p, const operands *o, const double *want, const uint16_t *got,
                     bool same) {
     const struct fused_case *c = o->c;
-    double low = c->rank ? 0x1p-19 : 0, worst = 0;
-    double common = low + (o->in == DFX_DTYPE_I8     ? 0x1p-20
-                           : o->in == DFX_DTYPE_BF16 ? 0x1p-15
-                                                     : 8e-3);
+    double worst = 0;
     int64_t n_gaps = 0, n_nan = 0, step = row_step(c);
     for (int64_t m = 0; m < c->m; m++) {
         for (int64_t n = 0; n < c->n && m % step == 0; n++) {
             double value = (double)dfx_bf16_to_f32(got[m * o->ldy + n]);
-            double off = units_off(value, want[m / step * c->n + n], common);
+            double off = units_off(value, want[m / step * c->n + n], off_before(o, m, n));
             n_nan += isnan(value);
             worst = off > worst ? off : worst;
         }

@@ -287,7 +287,6 @@ __device__ static void weigh(const places &at, const attention &a) {
         dfx_sm90_wait(at.weights_empty(out.stage), out.parity);
         store_weights(at.weights(out.stage), weights);
         store_rows(at.fades(out.stage), r.fade[0], r.fade[1]);
-        dfx_sm90_publish();
         __syncwarp();
         tell = at.weights_full(out.stage);
         out.next();

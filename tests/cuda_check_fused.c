@@ -310,9 +310,9 @@ static double units_off(double got, double want, double common) {
     return (fabs(got - want) - common) / unit;
 }
 
-/* What a value may be off by before it is rounded. Of fp8, seven times the usual error of Hopper's sums (cuda_fused.cuh), which is
- * a part of their root mean square; of BF16, of which each is rounded down when it is added to a sum in f32, 2^-24 for each 16
- * of 4112 and as much again. */
+/* What a value may be off by before it is rounded. Of fp8, ten times the usual error of Hopper's sums, which is a part of their
+ * root mean square and goes by how many products the tensor cores add (numbers in cuda_fused.cuh); of BF16, of which each is
+ * rounded down when it is added to a sum in f32, 2^-24 for each 16 of 4112 and as much again. */
 static double off_before(const operands *o, int64_t m, int64_t n) {
     double low = o->c->rank ? 0x1p-19 : 0, k = o->c->k;
     if (o->in == DFX_DTYPE_I8)
@@ -320,8 +320,8 @@ static double off_before(const operands *o, int64_t m, int64_t n) {
     if (o->in == DFX_DTYPE_BF16)
         return low + 0x1p-15;
     double rms = sqrt(k) * 448 * 448 / 3 * (double)o->xs[m] * (double)o->ws[n];
-    double usual = k > 4096 ? 5e-4 : fmax(2e-4, 1.1e-3 * k / 3072);
-    return low + 7 * usual * rms;
+    double n_added = k > 4096 ? 1024 : fmax(k, 256);
+    return low + 10 * 5e-4 * pow(n_added / 1024, 0.75) * rms;
 }
 
 /* same: as another kernel's. */

@@ -224,7 +224,7 @@ static const struct attention_case {
     {17, 4097, 3, 512, false, false, 0, 64},
     {300, 1, 1, 512, false, false, 0, 0},
     {100, 100, 1, 512, true, false, 0, 0}, /* the way of other head sizes */
-    {100, 77, 2, 512, false, true, 0, 0},
+    {77, 100, 2, 512, false, true, 0, 0},
     {70, 90, 1, 512, false, false, -0.125f, 0},
     {70, 90, 1, 512, false, false, 0, 4},
     {1024, 1024, 1, 64, false, false, 0, 0}, /* the bundled model */
@@ -380,7 +380,7 @@ static const struct groupnorm_case {
     {262144, 256, 32, DFX_ACT_SILU, false}, {1048576, 128, 32, DFX_ACT_SILU, true},
     {1024, 64, 16, DFX_ACT_SILU, false},    {4096, 48, 16, DFX_ACT_SILU, true},
     {65536, 32, 16, DFX_ACT_SILU, false},   {35, 12, 4, DFX_ACT_NONE, false},
-    {1, 8, 1, DFX_ACT_QUICK_GELU, false},
+    {1, 8, 1, DFX_ACT_QUICK_GELU, false},   {700, 1200, 2, DFX_ACT_NONE, false},
 };
 
 static void check_groupnorm(pair *p) {

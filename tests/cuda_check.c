@@ -217,6 +217,16 @@ static const struct attention_case {
     {77, 77, 12, 64, true, false, 0, 0},        /* CLIP */
     {16384, 16384, 1, 512, false, false, 0, 0}, /* VAE */
     {3969, 3969, 1, 512, false, false, 0, 0},
+    {1, 1, 1, 512, false, false, 0, 0},
+    {64, 64, 1, 512, false, false, 0, 8},
+    {65, 63, 1, 512, false, false, 0, 0},
+    {129, 193, 2, 512, false, false, 0, 8},
+    {17, 4097, 3, 512, false, false, 0, 64},
+    {300, 1, 1, 512, false, false, 0, 0},
+    {100, 100, 1, 512, true, false, 0, 0}, /* the way of other head sizes */
+    {77, 100, 2, 512, false, true, 0, 0},
+    {70, 90, 1, 512, false, false, -0.125f, 0},
+    {70, 90, 1, 512, false, false, 0, 4},
     {1024, 1024, 1, 64, false, false, 0, 0}, /* the bundled model */
     {320, 320, 2, 128, false, false, 0, 1024},
     {64, 64, 2, 64, false, true, 1, 0},
@@ -243,6 +253,7 @@ static const struct attention_case {
 static const struct attention_case steep_attention_cases[] = {
     {700, 1400, 3, 128, false, false, 0, 0},
     {700, 1400, 3, 64, false, false, 0, 0},
+    {700, 1400, 1, 512, false, false, 0, 0},
     {500, 500, 2, 128, true, true, 0, 0},
 };
 
@@ -369,7 +380,7 @@ static const struct groupnorm_case {
     {262144, 256, 32, DFX_ACT_SILU, false}, {1048576, 128, 32, DFX_ACT_SILU, true},
     {1024, 64, 16, DFX_ACT_SILU, false},    {4096, 48, 16, DFX_ACT_SILU, true},
     {65536, 32, 16, DFX_ACT_SILU, false},   {35, 12, 4, DFX_ACT_NONE, false},
-    {1, 8, 1, DFX_ACT_QUICK_GELU, false},
+    {1, 8, 1, DFX_ACT_QUICK_GELU, false},   {700, 1200, 2, DFX_ACT_NONE, false},
 };
 
 static void check_groupnorm(pair *p) {

@@ -12,7 +12,7 @@
  *   Shared memory at E = 128: queries 32 KiB, two stages of keys and values 64 KiB; two blocks share an SM of 228 KiB, one
  *   has an SM of 100 KiB. Where tiles of 128 queries would leave SMs idle, 64 queries a block.
  *
- * Hopper has its own for most calls of heads of 128: cuda_attention_sm90.cu.
+ * Hopper has its own for most calls of heads of 128 and 512: cuda_attention_sm90.cu, cuda_attention_wide_sm90.cu.
  *
  * All other calls (other head sizes, scale <= 0, ld that is no multiple of 8): scores of a block of queries by
  * dfx_cuda_gemm, in at most 64 MiB of workspace, softmax to BF16 probabilities, a second product with v. Bound: memory, 12
@@ -534,10 +534,12 @@ static dfx_status run_blocks(dfx_cuda *cuda, const dfx_op_call *call) {
 }
 
 extern "C" size_t dfx_cuda_attention_workspace(const dfx_cuda *cuda, const dfx_op_call *call) {
-    return is_flash(call) ? 0 : plan_blocks(call).bytes;
+    return is_flash(call) || dfx_cuda_attention_wide_fits(cuda, call) ? 0 : plan_blocks(call).bytes;
 }
 
 extern "C" dfx_status dfx_cuda_attention(dfx_cuda *cuda, const dfx_op_call *call) {
+    if (dfx_cuda_attention_wide_fits(cuda, call))
+        return dfx_cuda_attention_wide(cuda, call);
     if (!is_flash(call))
         return run_blocks(cuda, call);
     return dfx_cuda_attention_sm90_fits(cuda, call) ? dfx_cuda_attention_sm90(cuda, call)

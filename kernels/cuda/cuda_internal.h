@@ -85,6 +85,10 @@ dfx_status dfx_cuda_act_mul_codes(dfx_cuda *cuda, const dfx_op_call *call);
 bool dfx_cuda_attention_sm90_fits(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call);
 
+/* cuda_attention_wide_sm90.cu: heads of 512, on Hopper, without workspace; by shape alone, so ask at any time. */
+bool dfx_cuda_attention_wide_fits(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_attention_wide(dfx_cuda *cuda, const dfx_op_call *call);
+
 /* cuda_attention_codes_sm90.cu: Hopper alone. cuda_kv_center.cu, cuda_attention_make_codes.cu: heads of 128. */
 bool dfx_cuda_attention_codes_fits(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention_codes_prepare(dfx_cuda *cuda, const dfx_op_call *call);

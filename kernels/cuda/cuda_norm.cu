@@ -292,16 +292,17 @@ extern "C" dfx_status dfx_cuda_rmsnorm(dfx_cuda *cuda, const dfx_op_call *call) 
  *
  * 1. Strips of pixels: mean and sum of squared differences of each channel in each strip, x read once. Sums are of
  *    x - (the channel's value at the strip's first pixel), which takes most of the mean out, so that nothing cancels.
- * 2. Groups: the strips of a group's channels are joined in double (Chan et al. 1979) into mean, rstd * w and b of each
- *    channel.
+ * 2. Groups: the strips of a group's channels are joined in double into mean, rstd * w and b of each channel. Sums are of
+ *    differences from the first of the means, so that one pass is enough.
  * 3. Pixels: the output.
  * GROUPNORM_STATS is the first two, with mean, mul and add for its output.
  * Workspace: [strips, C] pairs, then mean | mul | add, each [C] f32. */
 
 enum {
-    STRIPS_MOST = 1024, /* enough for every multiprocessor several times; 8 KB of pairs a channel */
+    STRIPS_MOST = 1188, /* three waves of three blocks a multiprocessor where there are 132 */
     STRIP_PIXELS_LEAST = 64,
-    ABREAST = 8, /* pixels of a thread in flight; step 3 has no more */
+    ABREAST = 8, /* pixels, or pairs, of a thread in flight; step 3 has no more */
+    JOIN_THREADS = 512,
 };
 
 typedef struct group_norm {
@@ -376,24 +377,47 @@ static __global__ void __launch_bounds__(DFX_CUDA_THREADS) sum_strips(group_norm
     }
 }
 
-static __global__ void __launch_bounds__(DFX_CUDA_THREADS) join_strips(group_norm p) {
-    __shared__ double scratch[DFX_CUDA_THREADS / DFX_WARP];
+typedef struct channel_sums {
+    double diff, square; /* of pixels, from `origin` */
+} channel_sums;
+
+/* Adds what a channel's strips have from `lane` on, each `lanes`-th. */
+static __device__ void add_strips(channel_sums *sums, const group_norm &p, int channel,
+                                  double origin, int lane, int lanes) {
+    int last = p.n_strips - 1;
+    double pixels = (double)p.strip_pixels, pixels_of_last = (double)pixels_of_strip(p, last);
+    for (int first = lane; first <= last; first += lanes * ABREAST) {
+        float2 pairs[ABREAST];
+#pragma unroll
+        for (int k = 0; k < ABREAST; k++)
+            if (first + k * lanes <= last)
+                pairs[k] = p.strips[(int64_t)(first + k * lanes) * p.n_channels + channel];
+#pragma unroll
+        for (int k = 0; k < ABREAST; k++)
+            if (first + k * lanes <= last) {
+                double diff = (double)pairs[k].x - origin;
+                double part = diff * (first + k * lanes < last ? pixels : pixels_of_last);
+                sums->diff += part;
+                sums->square += (double)pairs[k].y + diff * part;
+            }
+    }
+}
+
+/* A block a group, and few groups: so blocks are large, and a thread keeps to its channel. */
+static __global__ void __launch_bounds__(JOIN_THREADS) join_strips(group_norm p) {
+    __shared__ double scratch[JOIN_THREADS / DFX_WARP];
     int width = p.n_channels / p.n_groups, channel0 = (int)blockIdx.x * width;
-    int n_pairs = p.n_strips * width;
-    double count = (double)p.n_pixels * width, sum = 0.0, squares = 0.0;
-    for (int i = (int)threadIdx.x; i < n_pairs; i += (int)blockDim.x) {
-        int strip = i / width;
-        float2 pair = p.strips[(int64_t)strip * p.n_channels + channel0 + i % width];
-        sum += (double)pair.x * (double)pixels_of_strip(p, strip);
-    }
-    double mean = dfx_cuda_block_sum(sum, scratch) / count;
-    for (int i = (int)threadIdx.x; i < n_pairs; i += (int)blockDim.x) {
-        int strip = i / width;
-        float2 pair = p.strips[(int64_t)strip * p.n_channels + channel0 + i % width];
-        double diff = (double)pair.x - mean;
-        squares += (double)pair.y + diff * diff * (double)pixels_of_strip(p, strip);
-    }
-    double variance = dfx_cuda_block_sum(squares, scratch) / count;
+    int abreast = min(width, JOIN_THREADS), lanes = JOIN_THREADS / abreast;
+    int lane = (int)threadIdx.x / abreast;
+    double origin = (double)p.strips[channel0].x, count = (double)p.n_pixels * width;
+    channel_sums sums = {};
+    if (lane < lanes)
+        for (int c = (int)threadIdx.x % abreast; c < width; c += abreast)
+            add_strips(&sums, p, channel0 + c, origin, lane, lanes);
+    double offset = dfx_cuda_block_sum(sums.diff, scratch) / count, mean = origin + offset;
+    double variance = dfx_cuda_block_sum(sums.square, scratch) / count - offset * offset;
+    if (variance < 0.0) /* by rounding */
+        variance = 0.0;
     float rstd = (float)(1.0 / sqrt(variance + (double)p.eps));
     for (int c = channel0 + (int)threadIdx.x; c < channel0 + width; c += (int)blockDim.x) {
         p.mean[c] = (float)mean;
@@ -488,7 +512,7 @@ static dfx_status find_coefficients(const dfx_cuda *cuda, const dfx_op_call *cal
     dim3 strips((unsigned)p->n_strips, p->tiling.n_tiles);
     sum_strips<<<strips, p->tiling.threads, 0, cuda->compute>>>(*p);
     DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, strips"));
-    join_strips<<<(unsigned)p->n_groups, DFX_CUDA_THREADS, 0, cuda->compute>>>(*p);
+    join_strips<<<(unsigned)p->n_groups, JOIN_THREADS, 0, cuda->compute>>>(*p);
     return dfx_cuda_check(cuda, cudaGetLastError(), "groupnorm, groups");
 }
 

@@ -85,8 +85,13 @@ dfx_status dfx_cuda_act_mul_codes(dfx_cuda *cuda, const dfx_op_call *call);
 bool dfx_cuda_attention_sm90_fits(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call);
 
-/* cuda_attention_codes_sm90.cu: Hopper alone. cuda_kv_center.cu, cuda_attention_make_codes.cu: heads of 128. */
-bool dfx_cuda_attention_codes_fits(const dfx_cuda *cuda, const dfx_op_call *call);
+/* cuda_attention_codes_sm90.cu: a part of the calls, on Hopper. */
+bool dfx_cuda_attention_codes_sm90_fits(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op_call *call);
+
+/* cuda_attention_codes_mma.cu: all calls, on sm_80 and later; _mma is its own kernel, with sums of a tile in F16 or F32.
+ * cuda_kv_center.cu, cuda_attention_make_codes.cu. All: heads of 128. */
+dfx_status dfx_cuda_attention_codes_mma(dfx_cuda *cuda, const dfx_op_call *call, bool f16_sums);
 dfx_status dfx_cuda_attention_codes_prepare(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention_codes(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_kv_center(dfx_cuda *cuda, const dfx_op_call *call);

@@ -35,7 +35,7 @@ enum {
     /* Bits of 1.5 * 2^23: an integer below 2^22 added to them gives the bits of a float that is as much greater. */
     ZERO_SCORE = 0x4b400000,
 };
-static const float SLACK = 8;                   /* see rise() */
+static const float MOST_WEIGHT = 0x1p12f;       /* see rise() */
 static const float LOG2E = 1.4426950408889634f; /* exp(x) = exp2(x LOG2E), one instruction */
 static const float CODE_UNIT = 0x1p8f;          /* of a code that has become F16 */
 
@@ -63,19 +63,29 @@ __device__ static void multiply_codes(int32_t (&c)[4], const uint32_t (&a)[4], u
 }
 
 /* c [16,8] += a [16,16] b [16,8] of F16, c F32 or pairs of F16. */
-__device__ static void multiply_add(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+__device__ static void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                    uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
         "{%8, %9}, {%0, %1, %2, %3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ static void multiply_add(uint32_t (&c)[2], const uint32_t (&a)[4],
-                                    const uint32_t (&b)[2]) {
+__device__ static void multiply_add(uint32_t (&c)[2], const uint32_t (&a)[4], uint32_t b0,
+                                    uint32_t b1) {
     asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, "
         "{%0, %1};"
         : "+r"(c[0]), "+r"(c[1])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ static uint4 load_shared(uint32_t src) {
+    uint4 word;
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
+                 : "r"(src)
+                 : "memory");
+    return word;
 }
 
 __device__ static float exp2_fast(float x) {
@@ -94,16 +104,13 @@ __device__ static uint32_t pack_bf16(float low, float high) {
     return *(const uint32_t *)&pair;
 }
 
-/* Two codes, in the lowest bytes of each half, below bytes that are their sign: exponent and mantissa go where F16 has them,
- * whose exponents are 8 greater for the same number. */
-__device__ static uint32_t widen_pair(uint32_t signed_codes) {
-    return signed_codes << 7 & 0xbf80bf80;
-}
-
-/* Codes 0 and 1, 2 and 3 of a word. */
-__device__ static void widen(uint32_t codes, uint32_t (&pairs)[2]) {
-    pairs[0] = widen_pair(__byte_perm(codes, 0, 0x9180));
-    pairs[1] = widen_pair(__byte_perm(codes, 0, 0xb3a2));
+/* Codes 0 and 1, 2 and 3 of a word as F16. Each goes into the low byte of a half, below a byte of its sign; then exponent and
+ * mantissa go where F16 has them, whose exponents are 8 greater for the same number. */
+__device__ static void widen(uint32_t codes, uint32_t &low, uint32_t &high) {
+    asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(low) : "r"(codes));
+    asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(high) : "r"(codes));
+    low = low << 7 & 0xbf80bf80;
+    high = high << 7 & 0xbf80bf80;
 }
 
 /* threadIdx.x and blockIdx.y, found again where they are used: what follows from them shall not wait in registers for the next
@@ -128,8 +135,8 @@ __device__ static uint32_t place(int row, int chunk) {
     return (uint32_t)(row * E + (chunk ^ (row & 7)) * CHUNK);
 }
 
-/* The same of values, a row being the tile's keys of one column. */
-__device__ static uint32_t value_place(int col, int chunk) {
+/* The same of codes of values, a row being those of the tile's keys in one column. */
+__device__ static uint32_t code_place(int col, int chunk) {
     return (uint32_t)(col * KEYS + (chunk ^ (col / 2 % 4)) * CHUNK);
 }
 
@@ -147,8 +154,8 @@ __device__ static void fetch_queries(uint32_t tile, const attention &a, int head
                             first + row + i < a.n_queries);
 }
 
-/* Keys and values from `key` on to a stage, keys before values; zeros where there are none. */
-__device__ static void fetch(uint32_t stage, const attention &a, int key) {
+/* Keys and codes of values from `key` on; zeros where there are none. */
+__device__ static void fetch(uint32_t keys, uint32_t codes, const attention &a, int key) {
     uint32_t thread = thread_now(), head = head_now();
     int row = (int)(thread / (E / CHUNK)), chunk = (int)(thread % (E / CHUNK));
     int col = (int)(thread / (KEYS / CHUNK)), value = (int)(thread % (KEYS / CHUNK));
@@ -156,10 +163,10 @@ __device__ static void fetch(uint32_t stage, const attention &a, int key) {
     const char *v = a.v + (int64_t)(head * E + col) * a.ldv + key + value * CHUNK;
 #pragma unroll
     for (int i = 0; i < KEYS; i += FETCHED_ROWS)
-        dfx_cuda_copy_async(stage + place(row + i, chunk), k + i * a.ldk, key + row + i < a.n_keys);
+        dfx_cuda_copy_async(keys + place(row + i, chunk), k + i * a.ldk, key + row + i < a.n_keys);
 #pragma unroll
     for (int i = 0; i < E; i += FETCHED_COLS)
-        dfx_cuda_copy_async(stage + TILE + value_place(col + i, value), v + i * a.ldv,
+        dfx_cuda_copy_async(codes + code_place(col + i, value), v + i * a.ldv,
                             key + value * CHUNK < a.n_places);
     dfx_cuda_end_group();
 }
@@ -233,67 +240,86 @@ __device__ static void begin_row(row_state<M> &rows, int m, int half, float octa
     rows.sum[m][half] = 0 * octaves;
 }
 
-/* Lowers the lift, so that the greatest weight so far is 1, in rows of the warp, if a weight would be above 2^SLACK; what was
- * summed before fades. Up to there nothing is lost: F16 has 14 octaves below 1 at full precision, F32 holds the sums, and the
- * lift cancels in the end. After the first keys this is rare, so outputs are seldom multiplied and lanes seldom compare. All
- * rows see the first key, so the lift is no infinity after the first tile. */
-template <int M>
-__device__ static void rise(const scores<M> &s, float (&o)[M][E / 8][4], row_state<M> &rows) {
-    float top[M][2];
-    bool rises = false;
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float even = -CUDART_INF_F, odd = even;
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
-                even = fmaxf(even, __int_as_float(s.of[m][n][2 * half]));
-                odd = fmaxf(odd, __int_as_float(s.of[m][n][2 * half + 1]));
-            }
-            top[m][half] = fmaxf(even, odd);
-            rises = rises || fmaf(top[m][half], rows.unit[m][half], rows.lift[m][half]) > SLACK;
-        }
-    if (!__any_sync(0xffffffff, rises))
-        return;
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float lift = fminf(rows.lift[m][half], -top[m][half] * rows.unit[m][half]);
-            lift = fminf(lift, __shfl_xor_sync(0xffffffff, lift, 1));
-            lift = fminf(lift, __shfl_xor_sync(0xffffffff, lift, 2));
-            float fade = exp2_fast(lift - rows.lift[m][half]);
-            rows.lift[m][half] = lift;
-            rows.sum[m][half] *= fade;
-#pragma unroll
-            for (int n = 0; n < E / 8; n++) {
-                o[m][n][2 * half] *= fade;
-                o[m][n][2 * half + 1] *= fade;
-            }
-        }
-}
-
 /* Left operands of products with values, 16 keys each. */
 template <int M> struct weights { uint32_t of[KEYS / 16][M][4]; };
 
+/* Of 16 rows. sums: of a lane's weights. */
 template <int M>
-__device__ static void soften(const scores<M> &s, row_state<M> &rows, weights<M> &p) {
+__device__ static void make_weights(const scores<M> &s, const row_state<M> &rows, weights<M> &p,
+                                    int m, float (&sums)[2]) {
 #pragma unroll
-    for (int m = 0; m < M; m++)
+    for (int half = 0; half < 2; half++) {
+        float unit = rows.unit[m][half], lift = rows.lift[m][half], even = 0, odd = 0;
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            float unit = rows.unit[m][half], lift = rows.lift[m][half], even = 0, odd = 0;
-#pragma unroll
-            for (int n = 0; n < KEYS / 8; n++) {
-                float x = exp2_fast(fmaf(__int_as_float(s.of[m][n][2 * half]), unit, lift));
-                float y = exp2_fast(fmaf(__int_as_float(s.of[m][n][2 * half + 1]), unit, lift));
-                even += x;
-                odd += y;
-                p.of[n / 2][m][n % 2 * 2 + half] = pack_f16(x, y);
-            }
-            rows.sum[m][half] += even + odd;
+        for (int n = 0; n < KEYS / 8; n++) {
+            float x = exp2_fast(fmaf(__int_as_float(s.of[m][n][2 * half]), unit, lift));
+            float y = exp2_fast(fmaf(__int_as_float(s.of[m][n][2 * half + 1]), unit, lift));
+            even += x;
+            odd += y;
+            p.of[n / 2][m][n % 2 * 2 + half] = pack_f16(x, y);
         }
+        sums[half] = even + odd;
+    }
+}
+
+/* Lowers lifts to where the greatest weight so far is 1, unless it is below; what was summed before fades. */
+template <int M>
+__device__ static void lower(const scores<M> &s, float (&o)[M][E / 8][4], row_state<M> &rows,
+                             int m) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = -CUDART_INF_F;
+#pragma unroll
+        for (int n = 0; n < KEYS / 8; n++)
+            top = fmaxf(top, fmaxf(__int_as_float(s.of[m][n][2 * half]),
+                                   __int_as_float(s.of[m][n][2 * half + 1])));
+        float lift = fminf(rows.lift[m][half], -top * rows.unit[m][half]);
+        lift = fminf(lift, __shfl_xor_sync(0xffffffff, lift, 1));
+        lift = fminf(lift, __shfl_xor_sync(0xffffffff, lift, 2));
+        float fade = exp2_fast(lift - rows.lift[m][half]);
+        rows.lift[m][half] = lift;
+        rows.sum[m][half] *= fade;
+#pragma unroll
+        for (int n = 0; n < E / 8; n++) {
+            o[m][n][2 * half] *= fade;
+            o[m][n][2 * half + 1] *= fade;
+        }
+    }
+}
+
+/* Lifts are lowered, in 16 rows, when a sum of a lane's weights shows that one may be too great. Up to there nothing is lost: F16
+ * has 14 octaves below 1 at full precision, F32 holds the sums, and the lift cancels in the end. After the first keys this is
+ * rare. All rows see the first key, so the lift is no infinity after the first tile. */
+template <int M>
+__device__ static void soften(const scores<M> &s, float (&o)[M][E / 8][4], row_state<M> &rows,
+                              weights<M> &p) {
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+        float sums[2];
+        make_weights<M>(s, rows, p, m, sums);
+        if (!__all_sync(0xffffffff, sums[0] <= MOST_WEIGHT && sums[1] <= MOST_WEIGHT)) {
+            lower<M>(s, o, rows, m);
+            make_weights<M>(s, rows, p, m, sums);
+        }
+        rows.sum[m][0] += sums[0];
+        rows.sum[m][1] += sums[1];
+    }
+}
+
+/* Codes of the tile's values to F16. A thread has 16 keys of some columns. */
+__device__ static void widen_values(uint32_t values, uint32_t codes) {
+    uint32_t thread = thread_now();
+    int col = (int)(thread / (KEYS / CHUNK)), chunk = (int)(thread % (KEYS / CHUNK));
+#pragma unroll
+    for (int i = 0; i < E; i += FETCHED_COLS) {
+        uint4 four = load_shared(codes + code_place(col + i, chunk)), low, high;
+        widen(four.x, low.x, high.x);
+        widen(four.y, low.y, high.y);
+        widen(four.z, low.z, high.z);
+        widen(four.w, low.w, high.w);
+        dfx_cuda_store_shared(values + place(col + i, 2 * chunk), low);
+        dfx_cuda_store_shared(values + place(col + i, 2 * chunk + 1), high);
+    }
 }
 
 /* Sums of 16 rows and 8 columns of one tile, and how they are added to all. */
@@ -326,44 +352,40 @@ template <> struct tile_sums<false> {
     }
 };
 
-/* o += p v, 16 columns at a time. */
+/* o += p v. With sums in F16 32 columns at a time, so that few are held; else all, so that no product waits for another. */
 template <int M, bool F16_SUMS>
 __device__ static void multiply_values(float (&o)[M][E / 8][4], const weights<M> &p,
                                        uint32_t values) {
+    constexpr int COLS = F16_SUMS ? 32 : E, WIDE = COLS / 16, STEPS = E / COLS * KEYS / 16 * WIDE;
     int lane = (int)(thread_now() % 32);
-    values += value_place(lane % 8, lane / 8);
-    uint32_t codes[2][2][4]; /* now and next, columns 0-7 and 8-15, 16 keys each */
+    values += place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    auto load = [&](uint32_t(&b)[4], int step) {
+        int col = step / (KEYS / 16 * WIDE) * COLS + step % WIDE * 16,
+            k = step / WIDE % (KEYS / 16);
+        dfx_cuda_load_matrices(b, (values ^ k * 32) + col * E);
+    };
+    tile_sums<F16_SUMS> sums[M][COLS / 8];
+    uint32_t b[AHEAD + 1][4]; /* columns 0-7: keys 0-7 and 8-15; columns 8-15: the same */
 #pragma unroll
-    for (int j = 0; j < 2; j++)
-        dfx_cuda_load_matrices(codes[0][j], values + j * 8 * KEYS);
+    for (int i = 0; i < AHEAD; i++)
+        load(b[i], i);
 #pragma unroll
-    for (int i = 0; i < E / 16; i++) {
-        tile_sums<F16_SUMS> sums[M][2];
-        if (i + 1 < E / 16)
-#pragma unroll
-            for (int j = 0; j < 2; j++)
-                dfx_cuda_load_matrices(codes[(i + 1) % 2][j],
-                                       values + ((i + 1) * 2 + j) * 8 * KEYS);
+    for (int i = 0; i < STEPS; i++) {
+        const int k = i / WIDE % (KEYS / 16), n = i % WIDE * 2, now = i % (AHEAD + 1);
+        const int group = i / (KEYS / 16 * WIDE) * (COLS / 8);
+        if (i + AHEAD < STEPS)
+            load(b[(i + AHEAD) % (AHEAD + 1)], i + AHEAD);
 #pragma unroll
         for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int j = 0; j < 2; j++)
-                sums[m][j].begin(o[m][2 * i + j]);
-#pragma unroll
-        for (int k = 0; k < KEYS / 16; k++)
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                uint32_t v[2];
-                widen(codes[i % 2][j][k], v);
-#pragma unroll
-                for (int m = 0; m < M; m++)
-                    multiply_add(sums[m][j].of, p.of[k][m], v);
+                tile_sums<F16_SUMS> &sum = sums[m][n + j];
+                if (k == 0)
+                    sum.begin(o[m][group + n + j]);
+                multiply_add(sum.of, p.of[k][m], b[now][2 * j], b[now][2 * j + 1]);
+                if (k == KEYS / 16 - 1)
+                    sum.end(o[m][group + n + j]);
             }
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int j = 0; j < 2; j++)
-                sums[m][j].end(o[m][2 * i + j]);
     }
 }
 
@@ -396,7 +418,8 @@ __device__ static void store(const attention &a, const float (&o)[M][E / 8][4],
 }
 
 template <int M> __host__ __device__ static constexpr int shared_bytes() {
-    return WARPS * M * 16 * E + 4 * TILE; /* queries | keys, values | keys, values */
+    return WARPS * M * 16 * E +
+           4 * TILE; /* queries | keys | codes of values | values, of two bytes */
 }
 
 /* A thread's first row, of the block's. */
@@ -411,9 +434,10 @@ __global__ static void __launch_bounds__(THREADS, 2) attend(const attention a) {
     constexpr int QUERIES = WARPS * M * 16;
     extern __shared__ __align__(128) unsigned char shared[];
     int head = (int)blockIdx.y, query_0 = (int)blockIdx.x * QUERIES;
-    uint32_t queries = dfx_cuda_shared_address(shared), stages = queries + QUERIES * E;
+    uint32_t queries = dfx_cuda_shared_address(shared), keys = queries + QUERIES * E;
+    uint32_t codes = keys + TILE, values = codes + TILE;
     fetch_queries<QUERIES>(queries, a, head, query_0);
-    fetch(stages, a, 0);
+    fetch(keys, codes, a, 0);
 
     float o[M][E / 8][4] = {};
     float unit = a.scale * LOG2E * a.center[DFX_CENTER_KEY_SCALE * a.ld_center + head * E];
@@ -427,19 +451,19 @@ __global__ static void __launch_bounds__(THREADS, 2) attend(const attention a) {
         }
 #pragma unroll 1
     for (int key = 0; key < a.n_keys; key += KEYS) {
-        uint32_t stage = stages + key / KEYS % 2 * 2 * TILE;
-        dfx_cuda_wait_groups<0>();
-        __syncthreads(); /* this stage is there, and no warp reads the other any more */
-        if (key + KEYS < a.n_keys)
-            fetch(stages + (key / KEYS + 1) % 2 * 2 * TILE, a, key + KEYS);
         scores<M> s;
         weights<M> p;
-        multiply_keys<M>(s, queries, stage);
+        dfx_cuda_wait_groups<0>();
+        __syncthreads(); /* keys and codes are there, and no warp reads values any more */
+        multiply_keys<M>(s, queries, keys);
+        widen_values(values, codes);
         if (key + KEYS > a.n_keys)
             mask<M>(s, a.n_keys - key - (int)(thread_now() % 4 * 2));
-        rise<M>(s, o, rows);
-        soften<M>(s, rows, p);
-        multiply_values<M, F16_SUMS>(o, p, stage + TILE);
+        soften<M>(s, o, rows, p);
+        __syncthreads(); /* values are there, and no warp reads keys or codes any more */
+        if (key + KEYS < a.n_keys)
+            fetch(keys, codes, a, key + KEYS);
+        multiply_values<M, F16_SUMS>(o, p, values);
     }
     store<M>(a, o, rows, query_0 + row_of_thread<M>());
 }

@@ -103,24 +103,30 @@ static void check_v_codes(pair *p, const struct codes_case *c) {
     pair_end_codes(p, 1, 0);
 }
 
-static dfx_status run_mma_f16(dfx_cuda *cuda, const dfx_op_call *call) {
-    return dfx_cuda_attention_codes_mma(cuda, call, true);
+static dfx_status run_f32_sums(dfx_cuda *cuda, const dfx_op_call *call) {
+    return dfx_cuda_attention_codes_mma(cuda, call, DFX_CUDA_CODES_F32_SUMS);
 }
 
-static dfx_status run_mma_f32(dfx_cuda *cuda, const dfx_op_call *call) {
-    return dfx_cuda_attention_codes_mma(cuda, call, false);
+static dfx_status run_f16_sums(dfx_cuda *cuda, const dfx_op_call *call) {
+    return dfx_cuda_attention_codes_mma(cuda, call, DFX_CUDA_CODES_F16_SUMS);
+}
+
+static dfx_status run_converted(dfx_cuda *cuda, const dfx_op_call *call) {
+    return dfx_cuda_attention_codes_mma(cuda, call, DFX_CUDA_CODES_CONVERTED);
 }
 
 /* What the device chooses, which may be Hopper's, and what any other one would. */
 static const struct kernel {
     const char *name;
     dfx_status (*run)(dfx_cuda *, const dfx_op_call *);
+    int sm; /* the least that it runs on */
     double tolerance, few_greater,
         many_greater; /* of fewer than 1000 keys and of more, see pair_end_factor */
 } kernels[] = {
-    {"", NULL, PAIR_ATTENTION_CODES, 3e-2, 1e-2},
-    {", mma.sync, sums in F16", run_mma_f16, PAIR_ATTENTION_F16, 1e-3, 1e-3},
-    {", mma.sync, sums in F32", run_mma_f32, PAIR_ATTENTION_F16, 1e-3, 1e-3},
+    {"", NULL, 80, PAIR_ATTENTION_CODES, 3e-2, 1e-2},
+    {", mma.sync, sums in F32", run_f32_sums, 80, PAIR_ATTENTION_F16, 1e-3, 1e-3},
+    {", mma.sync, sums in F16", run_f16_sums, 80, PAIR_ATTENTION_F16, 1e-3, 1e-3},
+    {", mma.sync, converted", run_converted, 89, PAIR_ATTENTION_F16, 1e-3, 1e-3},
 };
 
 static const struct products_case {
@@ -148,6 +154,8 @@ static const struct products_case {
 static void check_products(pair *p, const struct products_case *c, const struct kernel *kernel) {
     int cols = c->n_heads * HEAD;
     float scale = sqrtf(c->spread / (73.3f * 73.3f)); /* of codes, either's */
+    if (((const dfx_cuda *)p->cuda)->sm < kernel->sm)
+        return;
     if (!pair_begin(p, DFX_OP_ATTENTION_CODES, "%d queries %d keys %d heads spread %g%s",
                     c->n_queries, c->n_keys, c->n_heads, (double)c->spread, kernel->name))
         return;

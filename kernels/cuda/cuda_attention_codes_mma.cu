@@ -1,19 +1,22 @@
 /* ATTENTION_CODES out of mma.sync, for every device from sm_80 on, heads of 128: y = softmax(scale q_scale key_scale q k^T) v *
  * value_scale + value_mean, q and k int8, v E4M3, no N^2 buffer. Hopper has its own: cuda_attention_codes_sm90.cu.
  *
- * Blocks, warps, tiles, and the base that seldom rises are those of cuda_attention.cu. What differs:
+ * Blocks, warps, tiles and stages are those of cuda_attention.cu. What differs:
  *   Sums of int8 products begin at ZERO_SCORE, so that they are floats as they stand.
- *   Codes of values become F16 in registers, exactly but for a factor of 2^-8; a code that is no number counts as 480. Weights
- * are rounded to F16, so that a result is as near to the exact one as attention in 16 bits is.
+ *   Weights are F16, and codes of values become F16, exactly but for a factor: with the weights in E4M3, as Hopper has them,
+ * products would be no faster anywhere but where their sums were F16 too, whose range they do not fit. So a result is as near to
+ * the exact one as attention in 16 bits is (1.7e-3, the rounding to BF16). A code that is no number counts as 480 where it is
+ * widened by arithmetic.
  *   Where products with sums in F16 have twice the rate of those in F32 (GeForce), sums of one tile are in F16, and added up in
- * F32. A weight is at most 2^SLACK and a code at most 1.75, so 64 of their products are below 2^15, where F16 ends at 2^16. Each
- * sum is rounded four times, to 2^-12 of it.
+ * F32. Each is below 2^15, where F16 ends at 2^16, and rounded four times, to 2^-12 of it.
+ *   What a row is divided by is not its greatest weight so far, but stays while weights fit.
  *   Values come transposed, within 16 tokens in the order in which a thread has weights (dfx_v_codes_place): four codes of a
  * word are of the thread's keys 2q, 2q + 1, 2q + 8, 2q + 9, which is what the right operand of m16n8k16 wants.
- *   Bound: arithmetic. Tensor cores, clocks of a quarter multiprocessor for 32 queries and 64 keys: scores 64 products m16n8k32,
- *   outputs 128 m16n8k16; 8 and 8 (sm_80, 87), 16 and 16 (sm_86, 89, 120; 32 with sums in F32). Attention in 16 bits has 256,
- *   of 8 and 32.
- *   Shared memory: queries 16 KiB, two stages of keys and values 32 KiB; two blocks share an SM of 100 KiB. */
+ *   Bound: arithmetic. Tensor cores, for 32 queries and 64 keys, a quarter multiprocessor: scores 64 products m16n8k32 of 8
+ *   clocks (sm_80, 87) or 16 (sm_86, 89, 120), outputs 128 m16n8k16 of as many (with sums in F32 32 instead of 16). In 16 bits
+ *   it is 256 products of 8 and 32. Then a thousand instructions, of which widening values is a third.
+ *   Shared memory: queries 16 KiB, two stages of keys and values 32 KiB; two blocks share an SM of 100 KiB. Registers: outputs
+ *   128, scores 64, weights 32. */
 #include <cuda_fp16.h>
 #include <math_constants.h>
 
@@ -32,12 +35,11 @@ enum {
     CHUNK = 16,      /* codes, in 16 bytes */
     AHEAD = 2,       /* steps of 32 values by 16 keys, before one that uses what is loaded */
     TILE = KEYS * E, /* bytes */
+    CONVERT_SM = 89,
     /* Bits of 1.5 * 2^23: an integer below 2^22 added to them gives the bits of a float that is as much greater. */
     ZERO_SCORE = 0x4b400000,
 };
-static const float MOST_WEIGHT = 0x1p12f;       /* see rise() */
 static const float LOG2E = 1.4426950408889634f; /* exp(x) = exp2(x LOG2E), one instruction */
-static const float CODE_UNIT = 0x1p8f;          /* of a code that has become F16 */
 
 typedef __nv_bfloat16 bf16;
 
@@ -79,15 +81,6 @@ __device__ static void multiply_add(uint32_t (&c)[2], const uint32_t (&a)[4], ui
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-__device__ static uint4 load_shared(uint32_t src) {
-    uint4 word;
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(word.x), "=r"(word.y), "=r"(word.z), "=r"(word.w)
-                 : "r"(src)
-                 : "memory");
-    return word;
-}
-
 __device__ static float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -104,13 +97,25 @@ __device__ static uint32_t pack_bf16(float low, float high) {
     return *(const uint32_t *)&pair;
 }
 
-/* Codes 0 and 1, 2 and 3 of a word as F16. Each goes into the low byte of a half, below a byte of its sign; then exponent and
- * mantissa go where F16 has them, whose exponents are 8 greater for the same number. */
+/* Codes 0 and 1, 2 and 3 of a word as F16, 2^-8 of their values. Each goes into the low byte of a half, below a byte of its
+ * sign; then exponent and mantissa go where F16 has them, whose exponents are 8 greater for the same number. */
 __device__ static void widen(uint32_t codes, uint32_t &low, uint32_t &high) {
     asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(low) : "r"(codes));
     asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(high) : "r"(codes));
     low = low << 7 & 0xbf80bf80;
     high = high << 7 & 0xbf80bf80;
+}
+
+/* The same, as they are. Of sm_89 and later. */
+__device__ static void convert(uint32_t codes, uint32_t &low, uint32_t &high) {
+    asm("{\n"
+        ".reg .b16 a, b;\n"
+        "mov.b32 {a, b}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, a;\n"
+        "cvt.rn.f16x2.e4m3x2 %1, b;\n"
+        "}"
+        : "=r"(low), "=r"(high)
+        : "r"(codes));
 }
 
 /* threadIdx.x and blockIdx.y, found again where they are used: what follows from them shall not wait in registers for the next
@@ -127,7 +132,16 @@ __device__ static uint32_t head_now() {
     return head;
 }
 
-/* ---- The kernel. M: groups of 16 rows a warp. F16_SUMS: of a tile's products with values. */
+/* ---- The kernel. M: groups of 16 rows a warp. */
+
+/* F16_SUMS: of a tile's products with values. CONVERT: codes of values by an instruction of sm_89 and later. */
+template <bool SUMS, bool CVT> struct way {
+    static constexpr bool F16_SUMS = SUMS, CONVERT = CVT;
+    static constexpr float CODE_UNIT = CVT ? 1 : 0x1p8f; /* of a code that has become F16 */
+    /* Where lifts are lowered to, as an exponent of two, and what a sum of 16 weights of a lane may be: at most
+     * 4 MOST 448 / CODE_UNIT < 2^15 is a sum of 64 products. */
+    static constexpr float TOP = CVT ? -6 : 0, MOST = CVT ? 0x1p4f : 0x1p12f;
+};
 
 /* Byte offset of a chunk of a row of queries or keys: the same chunk of 8 adjacent rows lies in 8 places of the 128 bytes that
  * the banks span. */
@@ -154,8 +168,8 @@ __device__ static void fetch_queries(uint32_t tile, const attention &a, int head
                             first + row + i < a.n_queries);
 }
 
-/* Keys and codes of values from `key` on; zeros where there are none. */
-__device__ static void fetch(uint32_t keys, uint32_t codes, const attention &a, int key) {
+/* Keys and values from `key` on to a stage, keys before values; zeros where there are none. */
+__device__ static void fetch(uint32_t stage, const attention &a, int key) {
     uint32_t thread = thread_now(), head = head_now();
     int row = (int)(thread / (E / CHUNK)), chunk = (int)(thread % (E / CHUNK));
     int col = (int)(thread / (KEYS / CHUNK)), value = (int)(thread % (KEYS / CHUNK));
@@ -163,10 +177,10 @@ __device__ static void fetch(uint32_t keys, uint32_t codes, const attention &a, 
     const char *v = a.v + (int64_t)(head * E + col) * a.ldv + key + value * CHUNK;
 #pragma unroll
     for (int i = 0; i < KEYS; i += FETCHED_ROWS)
-        dfx_cuda_copy_async(keys + place(row + i, chunk), k + i * a.ldk, key + row + i < a.n_keys);
+        dfx_cuda_copy_async(stage + place(row + i, chunk), k + i * a.ldk, key + row + i < a.n_keys);
 #pragma unroll
     for (int i = 0; i < E; i += FETCHED_COLS)
-        dfx_cuda_copy_async(codes + code_place(col + i, value), v + i * a.ldv,
+        dfx_cuda_copy_async(stage + TILE + code_place(col + i, value), v + i * a.ldv,
                             key + value * CHUNK < a.n_places);
     dfx_cuda_end_group();
 }
@@ -262,8 +276,8 @@ __device__ static void make_weights(const scores<M> &s, const row_state<M> &rows
     }
 }
 
-/* Lowers lifts to where the greatest weight so far is 1, unless it is below; what was summed before fades. */
-template <int M>
+/* Lowers lifts to where the greatest weight so far is 2^TOP, unless it is below; what was summed before fades. */
+template <int M, class W>
 __device__ static void lower(const scores<M> &s, float (&o)[M][E / 8][4], row_state<M> &rows,
                              int m) {
 #pragma unroll
@@ -273,7 +287,7 @@ __device__ static void lower(const scores<M> &s, float (&o)[M][E / 8][4], row_st
         for (int n = 0; n < KEYS / 8; n++)
             top = fmaxf(top, fmaxf(__int_as_float(s.of[m][n][2 * half]),
                                    __int_as_float(s.of[m][n][2 * half + 1])));
-        float lift = fminf(rows.lift[m][half], -top * rows.unit[m][half]);
+        float lift = fminf(rows.lift[m][half], fmaf(-top, rows.unit[m][half], W::TOP));
         lift = fminf(lift, __shfl_xor_sync(0xffffffff, lift, 1));
         lift = fminf(lift, __shfl_xor_sync(0xffffffff, lift, 2));
         float fade = exp2_fast(lift - rows.lift[m][half]);
@@ -290,35 +304,19 @@ __device__ static void lower(const scores<M> &s, float (&o)[M][E / 8][4], row_st
 /* Lifts are lowered, in 16 rows, when a sum of a lane's weights shows that one may be too great. Up to there nothing is lost: F16
  * has 14 octaves below 1 at full precision, F32 holds the sums, and the lift cancels in the end. After the first keys this is
  * rare. All rows see the first key, so the lift is no infinity after the first tile. */
-template <int M>
+template <int M, class W>
 __device__ static void soften(const scores<M> &s, float (&o)[M][E / 8][4], row_state<M> &rows,
                               weights<M> &p) {
 #pragma unroll
     for (int m = 0; m < M; m++) {
         float sums[2];
         make_weights<M>(s, rows, p, m, sums);
-        if (!__all_sync(0xffffffff, sums[0] <= MOST_WEIGHT && sums[1] <= MOST_WEIGHT)) {
-            lower<M>(s, o, rows, m);
+        if (!__all_sync(0xffffffff, sums[0] <= W::MOST && sums[1] <= W::MOST)) {
+            lower<M, W>(s, o, rows, m);
             make_weights<M>(s, rows, p, m, sums);
         }
         rows.sum[m][0] += sums[0];
         rows.sum[m][1] += sums[1];
-    }
-}
-
-/* Codes of the tile's values to F16. A thread has 16 keys of some columns. */
-__device__ static void widen_values(uint32_t values, uint32_t codes) {
-    uint32_t thread = thread_now();
-    int col = (int)(thread / (KEYS / CHUNK)), chunk = (int)(thread % (KEYS / CHUNK));
-#pragma unroll
-    for (int i = 0; i < E; i += FETCHED_COLS) {
-        uint4 four = load_shared(codes + code_place(col + i, chunk)), low, high;
-        widen(four.x, low.x, high.x);
-        widen(four.y, low.y, high.y);
-        widen(four.z, low.z, high.z);
-        widen(four.w, low.w, high.w);
-        dfx_cuda_store_shared(values + place(col + i, 2 * chunk), low);
-        dfx_cuda_store_shared(values + place(col + i, 2 * chunk + 1), high);
     }
 }
 
@@ -352,44 +350,48 @@ template <> struct tile_sums<false> {
     }
 };
 
-/* o += p v. With sums in F16 32 columns at a time, so that few are held; else all, so that no product waits for another. */
-template <int M, bool F16_SUMS>
+/* o += p v. With sums in F16 64 columns at a time, so that few are held; else all. */
+template <int M, class W>
 __device__ static void multiply_values(float (&o)[M][E / 8][4], const weights<M> &p,
-                                       uint32_t values) {
-    constexpr int COLS = F16_SUMS ? 32 : E, WIDE = COLS / 16, STEPS = E / COLS * KEYS / 16 * WIDE;
-    int lane = (int)(thread_now() % 32);
-    values += place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+                                       uint32_t codes) {
+    constexpr int COLS = W::F16_SUMS ? 64 : E, WIDE = COLS / 32, K_STEPS = KEYS / 16;
+    constexpr int STEPS = E / COLS * K_STEPS * WIDE;
+    codes += code_place((int)(thread_now() % 32), 0);
     auto load = [&](uint32_t(&b)[4], int step) {
-        int col = step / (KEYS / 16 * WIDE) * COLS + step % WIDE * 16,
-            k = step / WIDE % (KEYS / 16);
-        dfx_cuda_load_matrices(b, (values ^ k * 32) + col * E);
+        int col = step / (K_STEPS * WIDE) * COLS + step % WIDE * 32, k = step / WIDE % K_STEPS;
+        dfx_cuda_load_matrices(b, (codes ^ k * CHUNK) + col * KEYS);
     };
-    tile_sums<F16_SUMS> sums[M][COLS / 8];
-    uint32_t b[AHEAD + 1][4]; /* columns 0-7: keys 0-7 and 8-15; columns 8-15: the same */
-#pragma unroll
-    for (int i = 0; i < AHEAD; i++)
-        load(b[i], i);
+    tile_sums<W::F16_SUMS> sums[M][COLS / 8];
+    uint32_t b[2][4]; /* codes of 16 keys: columns 0-7, 8-15, 16-23, 24-31 */
+    load(b[0], 0);
 #pragma unroll
     for (int i = 0; i < STEPS; i++) {
-        const int k = i / WIDE % (KEYS / 16), n = i % WIDE * 2, now = i % (AHEAD + 1);
-        const int group = i / (KEYS / 16 * WIDE) * (COLS / 8);
-        if (i + AHEAD < STEPS)
-            load(b[(i + AHEAD) % (AHEAD + 1)], i + AHEAD);
+        const int k = i / WIDE % K_STEPS, col = i % WIDE * 4,
+                  group = i / (K_STEPS * WIDE) * COLS / 8;
+        if (i + 1 < STEPS)
+            load(b[(i + 1) % 2], i + 1);
 #pragma unroll
-        for (int m = 0; m < M; m++)
+        for (int j = 0; j < 4; j++) {
+            uint32_t b0, b1;
+            if constexpr (W::CONVERT)
+                convert(b[i % 2][j], b0, b1);
+            else
+                widen(b[i % 2][j], b0, b1);
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                tile_sums<F16_SUMS> &sum = sums[m][n + j];
+            for (int m = 0; m < M; m++) {
+                tile_sums<W::F16_SUMS> &sum = sums[m][col + j];
+                float(&total)[4] = o[m][group + col + j];
                 if (k == 0)
-                    sum.begin(o[m][group + n + j]);
-                multiply_add(sum.of, p.of[k][m], b[now][2 * j], b[now][2 * j + 1]);
-                if (k == KEYS / 16 - 1)
-                    sum.end(o[m][group + n + j]);
+                    sum.begin(total);
+                multiply_add(sum.of, p.of[k][m], b0, b1);
+                if (k == K_STEPS - 1)
+                    sum.end(total);
             }
+        }
     }
 }
 
-template <int M>
+template <int M, class W>
 __device__ static void store(const attention &a, const float (&o)[M][E / 8][4],
                              const row_state<M> &rows, int first_query) {
     uint32_t column = head_now() * E + thread_now() % 4 * 2;
@@ -403,7 +405,7 @@ __device__ static void store(const attention &a, const float (&o)[M][E / 8][4],
             float sum = rows.sum[m][half];
             sum += __shfl_xor_sync(0xffffffff, sum, 1);
             sum += __shfl_xor_sync(0xffffffff, sum, 2);
-            float share = __fdividef(CODE_UNIT, sum);
+            float share = __fdividef(W::CODE_UNIT, sum);
             bf16 *y = a.y + query * a.ldy + column;
             if (query < a.n_queries)
 #pragma unroll
@@ -418,8 +420,7 @@ __device__ static void store(const attention &a, const float (&o)[M][E / 8][4],
 }
 
 template <int M> __host__ __device__ static constexpr int shared_bytes() {
-    return WARPS * M * 16 * E +
-           4 * TILE; /* queries | keys | codes of values | values, of two bytes */
+    return WARPS * M * 16 * E + 4 * TILE; /* queries | keys, values | keys, values */
 }
 
 /* A thread's first row, of the block's. */
@@ -428,16 +429,12 @@ template <int M> __device__ static int row_of_thread() {
     return (int)(thread / 32 * M * 16 + thread % 32 / 4);
 }
 
-/* Grid: tiles of queries, heads. */
-template <int M, bool F16_SUMS>
-__global__ static void __launch_bounds__(THREADS, 2) attend(const attention a) {
+template <int M, class W> __device__ static void attend_tile(const attention &a, uint32_t queries) {
     constexpr int QUERIES = WARPS * M * 16;
-    extern __shared__ __align__(128) unsigned char shared[];
     int head = (int)blockIdx.y, query_0 = (int)blockIdx.x * QUERIES;
-    uint32_t queries = dfx_cuda_shared_address(shared), keys = queries + QUERIES * E;
-    uint32_t codes = keys + TILE, values = codes + TILE;
+    uint32_t stages = queries + QUERIES * E;
     fetch_queries<QUERIES>(queries, a, head, query_0);
-    fetch(keys, codes, a, 0);
+    fetch(stages, a, 0);
 
     float o[M][E / 8][4] = {};
     float unit = a.scale * LOG2E * a.center[DFX_CENTER_KEY_SCALE * a.ld_center + head * E];
@@ -451,28 +448,52 @@ __global__ static void __launch_bounds__(THREADS, 2) attend(const attention a) {
         }
 #pragma unroll 1
     for (int key = 0; key < a.n_keys; key += KEYS) {
+        uint32_t stage = stages + key / KEYS % 2 * 2 * TILE;
         scores<M> s;
         weights<M> p;
         dfx_cuda_wait_groups<0>();
-        __syncthreads(); /* keys and codes are there, and no warp reads values any more */
-        multiply_keys<M>(s, queries, keys);
-        widen_values(values, codes);
+        __syncthreads(); /* this stage is there, and no warp reads the other any more */
+        if (key + KEYS < a.n_keys)
+            fetch(stages + (key / KEYS + 1) % 2 * 2 * TILE, a, key + KEYS);
+        multiply_keys<M>(s, queries, stage);
         if (key + KEYS > a.n_keys)
             mask<M>(s, a.n_keys - key - (int)(thread_now() % 4 * 2));
-        soften<M>(s, o, rows, p);
-        __syncthreads(); /* values are there, and no warp reads keys or codes any more */
-        if (key + KEYS < a.n_keys)
-            fetch(keys, codes, a, key + KEYS);
-        multiply_values<M, F16_SUMS>(o, p, values);
+        soften<M, W>(s, o, rows, p);
+        multiply_values<M, W>(o, p, stage + TILE);
     }
-    store<M>(a, o, rows, query_0 + row_of_thread<M>());
+    store<M, W>(a, o, rows, query_0 + row_of_thread<M>());
+}
+
+/* Grid: tiles of queries, heads. */
+template <int M, class W>
+__global__ static void __launch_bounds__(THREADS, 2) attend(const attention a) {
+#if __CUDA_ARCH__ >= 890
+    constexpr bool can = true;
+#else
+    constexpr bool can = !W::CONVERT;
+#endif
+    if constexpr (can) {
+        extern __shared__ __align__(128) unsigned char shared[];
+        attend_tile<M, W>(a, dfx_cuda_shared_address(shared));
+    }
 }
 
 /* ---- Launchers */
 
-/* GeForce and its relatives: products with sums in F32 have half the rate of those in F16. */
-static bool has_slow_f32_sums(int sm) {
-    return sm == 86 || sm == 89 || sm >= 120;
+typedef way<false, false> f32_way;
+typedef way<true, false> f16_way;
+typedef way<true, true> converted_way;
+
+/* Products with sums in F32 have half the rate of those in F16 on GeForce and its relatives. Code that was compiled for an older
+ * device, and runs on this one, lacks the conversion. */
+static dfx_cuda_codes_way best_way(const dfx_cuda *cuda) {
+    cudaFuncAttributes attributes;
+    if (cuda->sm != 86 && cuda->sm != 89 && cuda->sm < 120)
+        return DFX_CUDA_CODES_F32_SUMS;
+    return cudaFuncGetAttributes(&attributes, attend<2, converted_way>) == cudaSuccess &&
+                   attributes.ptxVersion >= CONVERT_SM
+               ? DFX_CUDA_CODES_CONVERTED
+               : DFX_CUDA_CODES_F16_SUMS;
 }
 
 static bool fits(const dfx_cuda *cuda, const dfx_op_call *call) {
@@ -493,25 +514,30 @@ static dfx_status check_aligned(const dfx_cuda *cuda, const dfx_op_call *call) {
     return DFX_OK;
 }
 
-template <int M, bool F16_SUMS>
+template <int M, class W>
 static dfx_status launch(dfx_cuda *cuda, const attention &a, int n_heads) {
     constexpr int QUERIES = WARPS * M * 16;
     cudaError_t error = cudaFuncSetAttribute(
-        attend<M, F16_SUMS>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<M>());
+        attend<M, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes<M>());
     if (error == cudaSuccess) /* so that two blocks have room */
-        error = cudaFuncSetAttribute(attend<M, F16_SUMS>,
-                                     cudaFuncAttributePreferredSharedMemoryCarveout,
+        error = cudaFuncSetAttribute(attend<M, W>, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      cudaSharedmemCarveoutMaxShared);
     if (error == cudaSuccess) {
         dim3 grid((unsigned)((a.n_queries + QUERIES - 1) / QUERIES), (unsigned)n_heads);
-        attend<M, F16_SUMS><<<grid, THREADS, shared_bytes<M>(), cuda->compute>>>(a);
+        attend<M, W><<<grid, THREADS, shared_bytes<M>(), cuda->compute>>>(a);
         error = cudaGetLastError();
     }
     return dfx_cuda_check(cuda, error, "attention_codes");
 }
 
+/* Tiles of 64 queries where those of 128 would leave multiprocessors idle. */
+template <class W> static dfx_status launch(dfx_cuda *cuda, const attention &a, int n_heads) {
+    bool large = (a.n_queries + 127) / 128 * n_heads >= cuda->n_multiprocessors;
+    return large ? launch<2, W>(cuda, a, n_heads) : launch<1, W>(cuda, a, n_heads);
+}
+
 extern "C" dfx_status dfx_cuda_attention_codes_mma(dfx_cuda *cuda, const dfx_op_call *call,
-                                                   bool f16_sums) {
+                                                   dfx_cuda_codes_way how) {
     const dfx_mat *m = call->m, *q = &m[DFX_ATTN_Q], *k = &m[DFX_ATTN_K], *v = &m[DFX_ATTN_V];
     DFX_TRY(check_aligned(cuda, call));
     attention a = {.y = (bf16 *)m[0].ptr,
@@ -531,10 +557,15 @@ extern "C" dfx_status dfx_cuda_attention_codes_mma(dfx_cuda *cuda, const dfx_op_
                    .n_places = (int)v->cols,
                    .scale = call->p.scale};
     int n_heads = call->p.n_heads;
-    bool large = (q->rows + 127) / 128 * n_heads >= cuda->n_multiprocessors;
-    if (f16_sums)
-        return large ? launch<2, true>(cuda, a, n_heads) : launch<1, true>(cuda, a, n_heads);
-    return large ? launch<2, false>(cuda, a, n_heads) : launch<1, false>(cuda, a, n_heads);
+    switch (how) {
+    case DFX_CUDA_CODES_F16_SUMS:
+        return launch<f16_way>(cuda, a, n_heads);
+    case DFX_CUDA_CODES_CONVERTED:
+        return launch<converted_way>(cuda, a, n_heads);
+    case DFX_CUDA_CODES_F32_SUMS:
+        break;
+    }
+    return launch<f32_way>(cuda, a, n_heads);
 }
 
 extern "C" dfx_status dfx_cuda_attention_codes_prepare(dfx_cuda *cuda, const dfx_op_call *call) {
@@ -550,5 +581,5 @@ extern "C" dfx_status dfx_cuda_attention_codes_prepare(dfx_cuda *cuda, const dfx
 extern "C" dfx_status dfx_cuda_attention_codes(dfx_cuda *cuda, const dfx_op_call *call) {
     return dfx_cuda_attention_codes_sm90_fits(cuda, call)
                ? dfx_cuda_attention_codes_sm90(cuda, call)
-               : dfx_cuda_attention_codes_mma(cuda, call, has_slow_f32_sums(cuda->sm));
+               : dfx_cuda_attention_codes_mma(cuda, call, best_way(cuda));
 }

@@ -8,9 +8,6 @@
 
 #include "core/checksum.h"
 
-_Static_assert(sizeof(dfx_cuda_shape) == DFX_ALGO_KEY_BYTES, "another DFX_ALGOS_VERSION");
-_Static_assert(sizeof(cublasLtMatmulAlgo_t) == DFX_ALGO_BYTES, "another DFX_ALGOS_VERSION");
-
 /* False: the device does not say what it is, so nothing can be kept for it. */
 static bool make_heading(const dfx_cuda *cuda, size_t lt_version,
                          char heading[DFX_ALGOS_HEADING_BYTES]) {
@@ -42,23 +39,20 @@ void dfx_cuda_algos_open(dfx_cuda_algos *algos, const dfx_cuda *cuda, const char
     dfx_algos_load(algos->path, algos->heading, cuda->base.sink, &algos->algos);
 }
 
-int dfx_cuda_algos_find(dfx_cuda_algos *algos, const dfx_cuda_shape *shape,
-                        const cublasLtMatmulHeuristicResult_t *candidates, int n_candidates) {
-    const void *known = dfx_algos_find(&algos->algos, shape);
+int dfx_cuda_algos_find(const dfx_cuda_algos *algos, const void *key,
+                        const unsigned char (*candidates)[DFX_ALGO_BYTES], int n_candidates) {
+    const void *known = dfx_algos_find(&algos->algos, key);
     for (int i = 0; known && i < n_candidates; i++)
-        if (candidates[i].state == CUBLAS_STATUS_SUCCESS &&
-            memcmp(&candidates[i].algo, known, sizeof(candidates[i].algo)) == 0) {
-            algos->n_found++;
+        if (memcmp(candidates[i], known, DFX_ALGO_BYTES) == 0)
             return i;
-        }
     return -1;
 }
 
-void dfx_cuda_algos_put(dfx_cuda_algos *algos, const dfx_cuda_shape *shape,
-                        const cublasLtMatmulAlgo_t *algo, const dfx_sink *sink) {
+void dfx_cuda_algos_put(dfx_cuda_algos *algos, const void *key, const void *algo,
+                        const dfx_sink *sink) {
     algos->n_chosen++;
-    if (algos->path[0] && dfx_algos_put(&algos->algos, shape, algo, sink) == DFX_OK)
-        algos->changed = true;
+    if (dfx_algos_put(&algos->algos, key, algo, sink) == DFX_OK)
+        algos->changed = algos->path[0] != '\0';
 }
 
 void dfx_cuda_algos_store(dfx_cuda_algos *algos, const dfx_sink *sink) {

@@ -206,6 +206,35 @@ static __device__ inline float dfx_cuda_act(dfx_act act, float x) {
     return __fdividef(x, 1.0f + expf(-gate));
 }
 
+/* 1 + e^-(2 u), u the argument of gelu_tanh's tanh, at most 2^60: there x is below -7. */
+static __device__ inline float dfx_cuda_gelu_divisor(float x) {
+    const float scale = -2.3022081986f; /* -2 sqrt(2 / pi) / ln 2 */
+    float exponent = fminf(x * __fmaf_rn(x * x, scale * 0.044715f, scale), 60.0f), power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
+    return 1.0f + power;
+}
+
+/* gelu_tanh of two adjacent columns, with one reciprocal for both: what ends a product takes part of the product's time. All
+ * kernels that end products have this one, so that each gives the others' bits. */
+static __device__ inline void dfx_cuda_gelu_tanh2(float &x0, float &x1) {
+    float d0 = dfx_cuda_gelu_divisor(x0), d1 = dfx_cuda_gelu_divisor(x1), both;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(both) : "f"(d0 * d1));
+    x0 *= both * d1;
+    x1 *= both * d0;
+}
+
+static __device__ inline void dfx_cuda_act8(dfx_act act, float v[DFX_CHUNK]) {
+    if (act == DFX_ACT_GELU_TANH) {
+#pragma unroll
+        for (int i = 0; i < DFX_CHUNK; i += 2)
+            dfx_cuda_gelu_tanh2(v[i], v[i + 1]);
+    } else if (act != DFX_ACT_NONE) {
+#pragma unroll
+        for (int i = 0; i < DFX_CHUNK; i++)
+            v[i] = dfx_cuda_act(act, v[i]);
+    }
+}
+
 /* The sum of `value` over the block, in every thread the same bits: the order follows from blockDim alone. blockDim is
  * whole warps; `scratch` holds one value for each. */
 template <typename T> static __device__ inline T dfx_cuda_block_sum(T value, T *scratch) {

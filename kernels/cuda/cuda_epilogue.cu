@@ -44,8 +44,12 @@ template <typename Sum> static __global__ void end_rows(end_args a) {
         for (int k = 0; k < DFX_CHUNK; k++) {
             float v = __fmul_rn(__fmul_rn((float)raw[k], row_scale), scale[k]);
             v = a.end.low ? __fadd_rn(v, low[k]) : v;
-            v = dfx_cuda_act(a.act, __fadd_rn(v, b[k]));
-            v = a.gate.ptr ? __fmul_rn(v, gate[k]) : v;
+            sums[k] = __fadd_rn(v, b[k]);
+        }
+        dfx_cuda_act8(a.act, sums);
+#pragma unroll
+        for (int k = 0; k < DFX_CHUNK; k++) {
+            float v = a.gate.ptr ? __fmul_rn(sums[k], gate[k]) : sums[k];
             sums[k] = a.r.ptr ? __fadd_rn(r[k], v) : v;
         }
         dfx_cuda_store8(a.y, y_row, col, at.n, sums);

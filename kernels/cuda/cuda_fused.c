@@ -40,6 +40,12 @@ bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
             (mma_is_best(cuda) && dfx_cuda_fused_mma_fits(cuda, p)));
 }
 
+/* Hopper's own is chosen as measured, at the clocks that a card keeps when it computes for long; a short trial sees others. */
+void dfx_cuda_fused_prepare(dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    if (!dfx_cuda_fused_sm90_fits(cuda, p))
+        dfx_cuda_fused_mma_choose(cuda, p);
+}
+
 dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     size_t bytes = dfx_dtype_bytes(p->y.dtype);
     if (p->r.ptr != p->y.ptr)

@@ -10,10 +10,11 @@
  *
  * Shapes are in cuda_fused_shape.cuh, what comes after a tile's sums in cuda_fused_end.cuh.
  *
- * FP8: Hopper's tensor cores add e4m3 products with some 14 bits, so after every 256 of K their sums are added to others in
- * f32. Against exact sums, for normally distributed codes and K of 3072 and 15360, the error is 2.1e-4 of the sums' root mean
- * square; every 128, as cuBLASLt does, it is 1.3e-4, every 512 3.4e-4, and without 1.1e-3 and 3.0e-3. One rounding to BF16
- * is 1.7e-3. */
+ * FP8: Hopper's tensor cores add e4m3 products with some 14 bits. Against exact sums, for normally distributed codes, also where
+ * all of x are positive, the error is a part of the sums' root mean square that grows with K: 3.3e-4 for 512, 5e-4 for 1024,
+ * 1.1e-3 for 3072, 3.0e-3 for 15360. One rounding to BF16 is 1.7e-3, rounding x and w to e4m3 some 3.7e-2. Up to
+ * FUSED_SHORT_K they are left as they are, which leaves the registers for tiles that hide their ends; where K is greater, sums
+ * of every FUSED_ADD_K are added to others in f32. */
 #ifndef DFX_KERNELS_CUDA_FUSED_CUH
 #define DFX_KERNELS_CUDA_FUSED_CUH
 
@@ -162,7 +163,7 @@ static __device__ inline void add_sums(float (&sums)[S::N / 2], const float (&ot
         sums[i] += others[i];
 }
 
-/* With sums in f32 beside those of the tensor cores, which two stages have. While a group adds, the others multiply. */
+/* With sums in f32 beside those of the tensor cores, which have FUSED_ADD_K. While a group adds, the others multiply. */
 template <class S>
 static __device__ inline void multiply_rounded(float (&sums)[S::N / 2], int n_stages, uint32_t x,
                                                uint32_t w, fused_barriers<S> barriers,
@@ -171,28 +172,20 @@ static __device__ inline void multiply_rounded(float (&sums)[S::N / 2], int n_st
 #pragma unroll
     for (int i = 0; i < S::N / 2; i++)
         sums[i] = 0.0f;
-    for (int k = 0; k + 1 < n_stages; k += 2) {
-        int first = place.stage;
-        dfx_sm90_wait_loop(barriers.full(first), place.parity);
-        queue_stage<S>(part, x, w, first, 0);
-        place.next();
-        dfx_sm90_wait_loop(barriers.full(place.stage), place.parity);
-        queue_stage<S>(part, x, w, place.stage, 1);
-        dfx_sm90_products_wait<1>();
-        release(barriers, first);
+    for (int k = 0; k < n_stages;) {
+        int first = k, end = min(k + FUSED_ADD_K / FUSED_K, n_stages), last = 0;
+        for (; k < end; k++, place.next()) {
+            dfx_sm90_wait_loop(barriers.full(place.stage), place.parity);
+            queue_stage<S>(part, x, w, place.stage, k - first);
+            dfx_sm90_products_wait<1>();
+            if (k > first)
+                release(barriers, last);
+            last = place.stage;
+        }
         dfx_sm90_products_wait<0>();
-        release(barriers, place.stage);
-        place.next();
+        release(barriers, last);
         add_sums<S>(sums, part);
     }
-    if (n_stages % 2 == 0)
-        return;
-    dfx_sm90_wait_loop(barriers.full(place.stage), place.parity);
-    queue_stage<S>(part, x, w, place.stage, 0);
-    dfx_sm90_products_wait<0>();
-    release(barriers, place.stage);
-    place.next();
-    add_sums<S>(sums, part);
 }
 
 /* t u^T onto values, which are as scale_sums leaves them: the stages behind those of codes, 32 columns at a time, of which

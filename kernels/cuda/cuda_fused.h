@@ -30,6 +30,9 @@ typedef struct dfx_cuda_fused {
 /* Whether this device and build can do it. Addresses may still be NULL. */
 bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 
+/* Choose a kernel for it by the clock, where that is done; it fits, and may wait. */
+void dfx_cuda_fused_prepare(dfx_cuda *cuda, const dfx_cuda_fused *p);
+
 /* Queue it. It fits. Errors: DFX_E_DEVICE. */
 dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 
@@ -38,8 +41,21 @@ dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 
-/* cuda_fused_mma.cu: codes, from sm_80 on, F8_E4M3 from sm_89 on; x and w of less than 4 GiB. */
+/* cuda_fused_mma.cu: codes, from sm_80 on, F8_E4M3 from sm_89 on; x and w of less than 4 GiB. Its tiles have numbers from 0 on;
+ * guess: the one that is reckoned to take the least time. */
+enum { DFX_CUDA_FUSED_TILES = 5 }; /* at most */
+typedef struct dfx_cuda_fused_tile {
+    int32_t rows, cols;
+} dfx_cuda_fused_tile;
 bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
+int dfx_cuda_fused_mma_n_tiles(const dfx_cuda_fused *p);
+dfx_cuda_fused_tile dfx_cuda_fused_mma_tile(const dfx_cuda_fused *p, int tile);
+int dfx_cuda_fused_mma_guess(const dfx_cuda *cuda, const dfx_cuda_fused *p);
+dfx_status dfx_cuda_fused_mma_run_tile(dfx_cuda *cuda, const dfx_cuda_fused *p, int tile);
+
+/* cuda_fused_tune.c: choose a tile by the clock, once for each shape and machine; it may wait. Run with the one that was chosen,
+ * else with the guess. */
+void dfx_cuda_fused_mma_choose(dfx_cuda *cuda, const dfx_cuda_fused *p);
 dfx_status dfx_cuda_fused_mma_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 
 #ifdef __cplusplus

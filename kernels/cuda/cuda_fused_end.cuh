@@ -40,34 +40,6 @@ static __device__ inline float fused_scaled(float sum, float xs, float ws) {
     return __fmul_rn(__fmul_rn(sum, xs), ws);
 }
 
-static __device__ inline float fused_power(float exponent) { /* of 2 */
-    float power;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(exponent));
-    return power;
-}
-
-static __device__ inline float fused_reciprocal(float x) {
-    float reciprocal;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(x));
-    return reciprocal;
-}
-
-/* 1 + e^-(2 u), u the argument of gelu_tanh's tanh, at most 2^60: there x is below -7. */
-static __device__ inline float fused_gelu_divisor(float x) {
-    const float scale = -2.3022081986f; /* -2 sqrt(2 / pi) / ln 2 */
-    float exponent = x * __fmaf_rn(x * x, scale * 0.044715f, scale);
-    return 1.0f + fused_power(fminf(exponent, 60.0f));
-}
-
-/* gelu_tanh of two values as dfx_cuda_act has it, x / (1 + e^-(2 u)), with one reciprocal for both. FP8 does not hide its ends
- * behind products, so what they cost shows; results of int8 are those of cuda_epilogue.cu, bit for bit. */
-static __device__ inline void fused_gelu(float &x0, float &x1) {
-    float d0 = fused_gelu_divisor(x0), d1 = fused_gelu_divisor(x1);
-    float both = fused_reciprocal(d0 * d1);
-    x0 *= both * d1;
-    x1 *= both * d0;
-}
-
 /* Of a tile's columns: ws and b of a pair of columns that is a thread's. */
 static __device__ inline float4 fused_ends(const char *columns, int col) {
     return ((const float4 *)columns)[col / 2 + (int)threadIdx.x % 4];
@@ -111,7 +83,6 @@ static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, 
         for (int i = 0; i < FUSED_STRIP / 16; i++)
             dfx_sm90_load_fragments(words[i], at ^ i * 32);
     }
-    const dfx_act act = GELU ? DFX_ACT_GELU_TANH : DFX_ACT_NONE;
     const float2 *gates = (const float2 *)(columns + S::GATES_AT);
 #pragma unroll
     for (int chunk = 0; chunk < FUSED_STRIP / 8; chunk++) {
@@ -131,12 +102,8 @@ static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, 
             }
             v0 = __fadd_rn(v0, end.y);
             v1 = __fadd_rn(v1, end.w);
-            if (GELU && S::IN == FUSED_F8) {
-                fused_gelu(v0, v1);
-            } else {
-                v0 = dfx_cuda_act(act, v0);
-                v1 = dfx_cuda_act(act, v1);
-            }
+            if (GELU)
+                dfx_cuda_gelu_tanh2(v0, v1);
             uint32_t &word = words[chunk / 2][chunk % 2 * 2 + half];
             if (!GELU) {
                 float2 r = fused_widen(word);

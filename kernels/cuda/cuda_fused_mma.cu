@@ -366,18 +366,6 @@ template <class S> struct mma_rows {
     }
 };
 
-static __device__ inline void act_chunk(dfx_act act, float v[DFX_CHUNK]) {
-    if (act == DFX_ACT_GELU_TANH) {
-#pragma unroll
-        for (int i = 0; i < DFX_CHUNK; i++)
-            v[i] = dfx_cuda_act(DFX_ACT_GELU_TANH, v[i]);
-    } else if (act != DFX_ACT_NONE) {
-#pragma unroll
-        for (int i = 0; i < DFX_CHUNK; i++)
-            v[i] = dfx_cuda_act(act, v[i]);
-    }
-}
-
 /* ws, b and gate of a thread's columns. */
 struct mma_columns {
     float ws[DFX_CHUNK], b[DFX_CHUNK], gate[DFX_CHUNK];
@@ -394,7 +382,7 @@ struct mma_columns {
 #pragma unroll
         for (int i = 0; i < DFX_CHUNK; i++)
             v[i] = __fadd_rn(LOW ? v[i] : __fmul_rn(__fmul_rn(v[i], xs), ws[i]), b[i]);
-        act_chunk(a.act, v);
+        dfx_cuda_act8(a.act, v);
         if (a.gate.ptr)
 #pragma unroll
             for (int i = 0; i < DFX_CHUNK; i++)
@@ -567,13 +555,29 @@ static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const mma_cho
     return waves * c->rows * c->cols * ((double)p->k + c->end) / c->rate;
 }
 
-static const mma_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    bool exact = p->in == DFX_DTYPE_I8;
-    const mma_choice *choices = exact ? int8_choices : fp8_choices, *best = choices;
-    size_t n = exact ? DFX_COUNT(int8_choices) : DFX_COUNT(fp8_choices);
-    for (size_t i = 1; i < n; i++)
-        if (price(cuda, p, &choices[i]) < price(cuda, p, best))
-            best = &choices[i];
+static const mma_choice *choices_of(const dfx_cuda_fused *p) {
+    return p->in == DFX_DTYPE_I8 ? int8_choices : fp8_choices;
+}
+
+static_assert(DFX_COUNT(int8_choices) <= DFX_CUDA_FUSED_TILES &&
+                  DFX_COUNT(fp8_choices) <= DFX_CUDA_FUSED_TILES,
+              "tiles");
+
+extern "C" int dfx_cuda_fused_mma_n_tiles(const dfx_cuda_fused *p) {
+    return (int)(p->in == DFX_DTYPE_I8 ? DFX_COUNT(int8_choices) : DFX_COUNT(fp8_choices));
+}
+
+extern "C" dfx_cuda_fused_tile dfx_cuda_fused_mma_tile(const dfx_cuda_fused *p, int tile) {
+    const mma_choice *c = &choices_of(p)[tile];
+    return {c->rows, c->cols};
+}
+
+extern "C" int dfx_cuda_fused_mma_guess(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
+    const mma_choice *choices = choices_of(p);
+    int best = 0;
+    for (int i = 1; i < dfx_cuda_fused_mma_n_tiles(p); i++)
+        if (price(cuda, p, &choices[i]) < price(cuda, p, &choices[best]))
+            best = i;
     return best;
 }
 
@@ -590,6 +594,7 @@ extern "C" bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fus
            attributes.ptxVersion >= FP8_SM;
 }
 
-extern "C" dfx_status dfx_cuda_fused_mma_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    return choose(cuda, p)->run[p->t.rows != 0](cuda, p);
+extern "C" dfx_status dfx_cuda_fused_mma_run_tile(dfx_cuda *cuda, const dfx_cuda_fused *p,
+                                                  int tile) {
+    return choices_of(p)[tile].run[p->t.rows != 0](cuda, p);
 }

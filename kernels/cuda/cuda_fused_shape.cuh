@@ -7,17 +7,20 @@
 #include "kernels/cuda/cuda_wgmma.cuh"
 
 enum {
-    FUSED_GROUP = 128,    /* threads that multiply together */
-    FUSED_ROWS = 64,      /* of one product */
-    FUSED_K = 128,        /* of a stage: bytes of a row */
-    FUSED_LOW_K = 64,     /* the same in values of t and u */
+    FUSED_GROUP = 128, /* threads that multiply together */
+    FUSED_ROWS = 64,   /* of one product */
+    FUSED_K = 128,     /* of a stage: bytes of a row */
+    FUSED_LOW_K = 64,  /* the same in values of t and u */
+    FUSED_ADD_K =
+        1024, /* of FP8: so many products are added by the tensor cores, see cuda_fused.cuh */
+    FUSED_SHORT_K = 4096, /* or so many, where there are no more */
     FUSED_STRIP = 32,     /* columns that a warp ends at a time */
     FUSED_BOX = 1024,     /* bytes of 16 rows of them */
     FUSED_SHARED = 232448 /* bytes that a block can have */
 };
 
-/* What x and w are. */
-enum fused_in { FUSED_I8, FUSED_F8, FUSED_BF16 };
+/* What x and w are. F8_SHORT: e4m3 with K of at most FUSED_SHORT_K, whose sums are as the tensor cores make them. */
+enum fused_in { FUSED_I8, FUSED_F8, FUSED_F8_SHORT, FUSED_BF16 };
 
 template <fused_in IN> struct fused_sum { typedef float type; };
 template <> struct fused_sum<FUSED_I8> { typedef int32_t type; };
@@ -37,7 +40,7 @@ struct fused_shape {
     static constexpr int THREADS = (GROUPS + 1) * FUSED_GROUP, WARPS = GROUPS * 4;
     static constexpr int X_BYTES = M * FUSED_K, STAGE_BYTES = (M + N) * FUSED_K;
     static constexpr int STRIPS = N / FUSED_STRIP * BLOCKS;
-    static constexpr bool HALVES = IN == FUSED_F8 && N % (2 * FUSED_STRIP) == 0; /* fused_half */
+    static constexpr bool HALVES = N % (2 * FUSED_STRIP) == 0;   /* fused_half */
     static constexpr int W_BOX = N / CLUSTER / (HALVES ? 2 : 1); /* columns fetched at once */
     /* Shared memory, from the start. */
     static constexpr int BOXES_AT = STAGES * STAGE_BYTES;

@@ -138,12 +138,11 @@ typedef struct fused_choice {
     int rows, cols, blocks; /* of y, and blocks that do them: a cluster's */
     bool take_turns, halves;
     double rate; /* of products alone, beside the others */
-    double end;  /* the time of its end, likewise */
     dfx_status (*run[2][2])(dfx_cuda *, const dfx_cuda_fused *); /* [with t and u][GELU] */
 } fused_choice;
 
 /* In BF16 t and u cost nothing unless they are there. */
-template <class S> static constexpr fused_choice choice_of(double rate, double end = 1) {
+template <class S> static constexpr fused_choice choice_of(double rate) {
     constexpr bool plain = S::IN == FUSED_BF16;
     return {S::M * S::CLUSTER,
             S::N,
@@ -151,29 +150,33 @@ template <class S> static constexpr fused_choice choice_of(double rate, double e
             S::TAKE_TURNS,
             S::HALVES,
             rate,
-            end,
             {{launch<S, false, plain>, launch<S, true, plain>},
              {launch<S, false, true>, launch<S, true, true>}}};
 }
 
 static const fused_choice int8_choices[] = {
     choice_of<fused_shape<FUSED_I8, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
-    choice_of<fused_shape<FUSED_I8, 2, 2, 192, 5, 1, true>>(0.97),  /* 128 x 192, by turns */
+    choice_of<fused_shape<FUSED_I8, 2, 2, 192, 5, 1, true>>(1.00),  /* 128 x 192, by turns */
     choice_of<fused_shape<FUSED_I8, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
     choice_of<fused_shape<FUSED_I8, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
 };
 
+static const fused_choice fp8_short_choices[] = {
+    choice_of<fused_shape<FUSED_F8_SHORT, 2, 2, 192, 5, 2, true>>(
+        1.00), /* 128 x 192, by turns, two blocks */
+    choice_of<fused_shape<FUSED_F8_SHORT, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
+    choice_of<fused_shape<FUSED_F8_SHORT, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
+};
+
 static const fused_choice fp8_choices[] = {
-    choice_of<fused_shape<FUSED_F8, 3, 1, 128, 4, 2, false>>(1.00), /* 192 x 128, two blocks */
-    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 2, false>>(0.98, 0.84), /* 128 x 192, two */
-    choice_of<fused_shape<FUSED_F8, 3, 1, 128, 4, 1, false>>(0.97),       /* 192 x 128 */
-    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.95),       /* 128 x 192 */
-    choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.82),        /* 128 x 96 */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 2, false>>(1.00), /* 128 x 192, two blocks */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.82),  /* 128 x 96 */
 };
 
 static const fused_choice bf16_choices[] = {
     choice_of<fused_shape<FUSED_BF16, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
-    choice_of<fused_shape<FUSED_BF16, 2, 2, 192, 5, 1, true>>(1.00),  /* 128 x 192, by turns */
+    choice_of<fused_shape<FUSED_BF16, 2, 2, 192, 5, 2, true>>(1.00),  /* 128 x 192, by turns, two */
     choice_of<fused_shape<FUSED_BF16, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
     choice_of<fused_shape<FUSED_BF16, 2, 1, 96, 6, 1, false>>(0.72),  /* 128 x 96 */
 };
@@ -181,9 +184,9 @@ static const fused_choice bf16_choices[] = {
 /* Tiles are done in waves of the whole device, of which the last may be part of one, or halves. By turns, only the last end
  * shows. */
 static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const fused_choice *c) {
-    const double half_wave = 0.8;
+    const double half_wave = 0.7;
     double k = (double)p->k * (double)dfx_dtype_bytes(p->in);
-    double end = c->end * (p->act == DFX_ACT_NONE ? 400 : 700), hidden_end = 60, begin = 300;
+    double end = p->act == DFX_ACT_NONE ? 400 : 600, hidden_end = 60, begin = 300;
     int n = (int)(dfx_cuda_ceil_div(p->m, c->rows) * dfx_cuda_ceil_div(p->n, c->cols));
     int clusters = cuda->n_multiprocessors / c->blocks,
         n_whole = n_whole_of(n, clusters, c->halves);
@@ -195,7 +198,10 @@ static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const fused_c
 static const fused_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
     const fused_choice *choices = int8_choices, *best;
     size_t n = DFX_COUNT(int8_choices);
-    if (p->in == DFX_DTYPE_F8_E4M3) {
+    if (p->in == DFX_DTYPE_F8_E4M3 && p->k <= FUSED_SHORT_K) {
+        choices = fp8_short_choices;
+        n = DFX_COUNT(fp8_short_choices);
+    } else if (p->in == DFX_DTYPE_F8_E4M3) {
         choices = fp8_choices;
         n = DFX_COUNT(fp8_choices);
     } else if (p->in == DFX_DTYPE_BF16) {

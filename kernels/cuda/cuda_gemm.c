@@ -1,17 +1,63 @@
 /* See cuda_gemm.h. Plans are made once for each shape and kept until close: descriptors, layouts and an algorithm under a
  * fixed cap of workspace, the same whatever a session holds. */
-#include "kernels/cuda/cuda_algos.h"
+#include "kernels/cuda/cuda_gemm.h"
 
+#include <cublasLt.h>
 #include <dlfcn.h>
 #include <string.h>
 
+#include "kernels/cuda/cuda_algos.h"
+#include "kernels/cuda/cuda_tune.h"
 #include "kernels/product_workspace.h"
+
+#define LT_CALLS(X)                         \
+    X(cublasLtCreate)                       \
+    X(cublasLtDestroy)                      \
+    X(cublasLtGetVersion)                   \
+    X(cublasLtGetStatusString)              \
+    X(cublasLtMatmul)                       \
+    X(cublasLtMatmulAlgoGetHeuristic)       \
+    X(cublasLtMatmulDescCreate)             \
+    X(cublasLtMatmulDescDestroy)            \
+    X(cublasLtMatmulDescSetAttribute)       \
+    X(cublasLtMatmulPreferenceCreate)       \
+    X(cublasLtMatmulPreferenceDestroy)      \
+    X(cublasLtMatmulPreferenceSetAttribute) \
+    X(cublasLtMatrixLayoutCreate)           \
+    X(cublasLtMatrixLayoutDestroy)
+
+#define LT_POINTER(name) __typeof__(&name) name;
+typedef struct lt_calls {
+    LT_CALLS(LT_POINTER)
+} lt_calls;
+#undef LT_POINTER
+
+/* What tells products apart: all but values and addresses. Compared by bytes, so made from zeros. */
+typedef struct product_shape {
+    int64_t m, n, k, ldx, ldw, ldy, ldr;
+    int32_t in, out, w_transposed, act, has_b, has_r;
+    int32_t align_x, align_w, align_y, align_r; /* bytes, at most 16 */
+} product_shape;
+
+/* How cuBLASLt does products of one shape. It counts by columns: its A is w, its B x, its C r or y, its D y. */
+typedef struct product_plan {
+    product_shape shape;
+    cublasLtMatmulDesc_t desc; /* owned, as the layouts */
+    cublasLtMatrixLayout_t w, x, y, r;
+    cublasLtMatmulAlgo_t algo;
+    bool tuned;
+} product_plan;
+
+enum { CANDIDATES = 8 };
+
+_Static_assert(sizeof(product_shape) == DFX_ALGO_KEY_BYTES, "another DFX_ALGOS_VERSION");
+_Static_assert(sizeof(cublasLtMatmulAlgo_t) == DFX_ALGO_BYTES, "another DFX_ALGOS_VERSION");
 
 struct dfx_cuda_blas {
     void *library; /* stays loaded for the process: it registers itself with the driver */
-    dfx_cuda_lt lt;
+    lt_calls lt;
     cublasLtHandle_t handle;
-    dfx_cuda_plan *plans; /* [n_plans], owned */
+    product_plan *plans; /* [n_plans], owned */
     size_t n_plans, cap_plans;
     dfx_cuda_algos algos;
 };
@@ -43,7 +89,7 @@ static dfx_status find_calls(const dfx_cuda *cuda, dfx_cuda_blas *blas) {
                         "cuda: " LIBRARY "13 or 12 has no %s; install cuBLAS of CUDA 12 " \
                         "or 13",                                                          \
                         #name);
-    DFX_CUDA_LT_CALLS(FIND)
+    LT_CALLS(FIND)
 #undef FIND
     return DFX_OK;
 }
@@ -64,7 +110,7 @@ dfx_status dfx_cuda_blas_open(dfx_cuda *cuda) {
     return DFX_OK;
 }
 
-static void fini_plan(const dfx_cuda_lt *lt, dfx_cuda_plan *plan) {
+static void fini_plan(const lt_calls *lt, product_plan *plan) {
     cublasLtMatrixLayout_t layouts[] = {plan->w, plan->x, plan->y, plan->r};
     for (size_t i = 0; i < DFX_COUNT(layouts); i++)
         if (layouts[i])
@@ -98,8 +144,8 @@ static int32_t align_of(const void *ptr, int64_t ld, dfx_dtype dtype) {
     return (int32_t)(bits & -bits);
 }
 
-static dfx_cuda_shape shape_of(const dfx_cuda_product *p) {
-    dfx_cuda_shape shape;
+static product_shape shape_of(const dfx_cuda_product *p) {
+    product_shape shape;
     memset(&shape, 0, sizeof(shape));
     shape.m = p->m, shape.n = p->n, shape.k = p->k;
     shape.ldx = p->ldx, shape.ldw = p->ldw, shape.ldy = p->ldy;
@@ -132,9 +178,9 @@ static cudaDataType_t type_of(int32_t dtype) {
 /* cuBLASLt wants to know of a bias before there is one. */
 static const void *const SOME_ADDRESS = (const void *)256;
 
-static dfx_status describe(const dfx_cuda *cuda, dfx_cuda_plan *plan) {
-    const dfx_cuda_lt *lt = &cuda->blas->lt;
-    const dfx_cuda_shape *s = &plan->shape;
+static dfx_status describe(const dfx_cuda *cuda, product_plan *plan) {
+    const lt_calls *lt = &cuda->blas->lt;
+    const product_shape *s = &plan->shape;
     bool exact = s->in == DFX_DTYPE_I8;
     cudaDataType_t in = type_of(s->in), out = type_of(s->out);
     cublasOperation_t w_op = s->w_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -163,9 +209,9 @@ static dfx_status describe(const dfx_cuda *cuda, dfx_cuda_plan *plan) {
 }
 
 /* Sums in parts only where the parts are kept and joined in a fixed order. */
-static cublasStatus_t prefer(const dfx_cuda *cuda, const dfx_cuda_shape *s,
+static cublasStatus_t prefer(const dfx_cuda *cuda, const product_shape *s,
                              cublasLtMatmulPreference_t preference) {
-    const dfx_cuda_lt *lt = &cuda->blas->lt;
+    const lt_calls *lt = &cuda->blas->lt;
     size_t workspace_bytes = dfx_cuda_blas_workspace_bytes(cuda);
     uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const struct {
@@ -188,17 +234,17 @@ static cublasStatus_t prefer(const dfx_cuda *cuda, const dfx_cuda_shape *s,
 }
 
 /* The best that cuBLASLt guesses, best first; at least one. */
-static dfx_status find_candidates(const dfx_cuda *cuda, const dfx_cuda_plan *plan,
+static dfx_status find_candidates(const dfx_cuda *cuda, const product_plan *plan,
                                   cublasLtMatmulHeuristicResult_t *candidates, int *n) {
-    const dfx_cuda_lt *lt = &cuda->blas->lt;
-    const dfx_cuda_shape *s = &plan->shape;
+    const lt_calls *lt = &cuda->blas->lt;
+    const product_shape *s = &plan->shape;
     cublasLtMatmulPreference_t preference;
     DFX_TRY(check(cuda, lt->cublasLtMatmulPreferenceCreate(&preference), "choosing an algorithm"));
     cublasStatus_t status = prefer(cuda, s, preference);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = lt->cublasLtMatmulAlgoGetHeuristic(cuda->blas->handle, plan->desc, plan->w,
                                                     plan->x, plan->r, plan->y, preference,
-                                                    DFX_CUDA_CANDIDATES, candidates, n);
+                                                    CANDIDATES, candidates, n);
     lt->cublasLtMatmulPreferenceDestroy(preference);
     if (status == CUBLAS_STATUS_SUCCESS && *n > 0 && candidates[0].state == CUBLAS_STATUS_SUCCESS)
         return DFX_OK;
@@ -209,12 +255,12 @@ static dfx_status find_candidates(const dfx_cuda *cuda, const dfx_cuda_plan *pla
                     (long long)s->k, cuda->sm, lt->cublasLtGetStatusString(status));
 }
 
-static dfx_status add_plan(dfx_cuda *cuda, const dfx_cuda_shape *shape, dfx_cuda_plan **out) {
+static dfx_status add_plan(dfx_cuda *cuda, const product_shape *shape, product_plan **out) {
     dfx_cuda_blas *blas = cuda->blas;
     DFX_TRY(dfx_grow(cuda->base.sink, blas->n_plans + 1, sizeof(*blas->plans), "cuda plans",
                      &blas->cap_plans, (void **)&blas->plans));
-    dfx_cuda_plan *plan = &blas->plans[blas->n_plans];
-    *plan = (dfx_cuda_plan){.shape = *shape};
+    product_plan *plan = &blas->plans[blas->n_plans];
+    *plan = (product_plan){.shape = *shape};
     dfx_status status = describe(cuda, plan);
     if (status != DFX_OK) {
         fini_plan(&blas->lt, plan);
@@ -224,23 +270,86 @@ static dfx_status add_plan(dfx_cuda *cuda, const dfx_cuda_shape *shape, dfx_cuda
     return DFX_OK;
 }
 
-/* As it was chosen before, else by the clock. */
-static void choose(dfx_cuda *cuda, dfx_cuda_plan *plan,
+static cublasStatus_t launch_plan(dfx_cuda *cuda, product_plan *plan, const dfx_cuda_product *p,
+                                  const cublasLtMatmulAlgo_t *algo, void *workspace) {
+    const lt_calls *lt = &cuda->blas->lt;
+    bool exact = p->in == DFX_DTYPE_I8;
+    int32_t alpha_exact = 1, beta_exact = 0;
+    float beta = p->has_r ? 1.0f : 0.0f;
+    if (p->has_b) {
+        cublasStatus_t status = lt->cublasLtMatmulDescSetAttribute(
+            plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->b, sizeof(p->b));
+        if (status != CUBLAS_STATUS_SUCCESS)
+            return status;
+    }
+    return lt->cublasLtMatmul(cuda->blas->handle, plan->desc,
+                              exact ? (const void *)&alpha_exact : &p->alpha, p->w, plan->w, p->x,
+                              plan->x, exact ? (const void *)&beta_exact : &beta,
+                              p->has_r ? p->r : p->y, plan->r, p->y, plan->y, algo, workspace,
+                              dfx_cuda_blas_workspace_bytes(cuda), cuda->compute);
+}
+
+/* What cuda_tune.c tries. */
+typedef struct tried {
+    product_plan *plan;
+    const cublasLtMatmulHeuristicResult_t *candidates;
+} tried;
+
+enum { PART_X, PART_W, PART_B, PART_R };
+
+static bool launch_candidate(dfx_cuda *cuda, void *user, int i, void *const *parts, void *y,
+                             void *workspace) {
+    const tried *t = user;
+    const product_shape *s = &t->plan->shape;
+    const dfx_cuda_product product = {.in = (dfx_dtype)s->in,
+                                      .alpha = 1.0f,
+                                      .x = parts[PART_X],
+                                      .w = parts[PART_W],
+                                      .b = parts[PART_B],
+                                      .r = parts[PART_R],
+                                      .y = y,
+                                      .has_b = s->has_b,
+                                      .has_r = s->has_r};
+    return launch_plan(cuda, t->plan, &product, &t->candidates[i].algo, workspace) ==
+           CUBLAS_STATUS_SUCCESS;
+}
+
+static struct dfx_cuda_trial_part part_of(int64_t rows, int64_t ld, int32_t dtype) {
+    const struct dfx_cuda_trial_part part = {
+        (size_t)(rows * ld) * dfx_dtype_bytes((dfx_dtype)dtype), (dfx_dtype)dtype};
+    return part;
+}
+
+static void choose(dfx_cuda *cuda, product_plan *plan,
                    const cublasLtMatmulHeuristicResult_t *candidates, int n) {
-    dfx_cuda_algos *algos = &cuda->blas->algos;
-    int known = dfx_cuda_algos_find(algos, &plan->shape, candidates, n);
-    if (known >= 0)
-        plan->algo = candidates[known].algo;
-    else if (dfx_cuda_tune(cuda, plan, candidates, n))
-        dfx_cuda_algos_put(algos, &plan->shape, &plan->algo, cuda->base.sink);
+    const product_shape *s = &plan->shape;
+    unsigned char kept[CANDIDATES][DFX_ALGO_BYTES] = {{0}};
+    for (int i = 0; i < n; i++)
+        if (candidates[i].state == CUBLAS_STATUS_SUCCESS)
+            memcpy(kept[i], &candidates[i].algo, sizeof(kept[i]));
+    tried t = {plan, candidates};
+    dfx_cuda_trial trial = {.key = s,
+                            .candidates = kept,
+                            .n_candidates = n,
+                            .operations = 2.0 * (double)s->m * (double)s->n * (double)s->k,
+                            .y_bytes = part_of(s->m, s->ldy, s->out).bytes,
+                            .launch = launch_candidate,
+                            .user = &t};
+    trial.parts[PART_X] = part_of(s->m, s->ldx, s->in);
+    trial.parts[PART_W] = part_of(s->w_transposed ? s->n : s->k, s->ldw, s->in);
+    if (s->has_b)
+        trial.parts[PART_B] = part_of(1, s->n, s->out);
+    if (s->has_r)
+        trial.parts[PART_R] = part_of(s->m, s->ldr, s->out);
+    plan->algo = candidates[dfx_cuda_choose(cuda, &trial)].algo;
 }
 
 /* `tune`: by the clock, if that has not been done. */
 static dfx_status plan_of(dfx_cuda *cuda, const dfx_cuda_product *product, bool tune,
-                          dfx_cuda_plan **out) {
+                          product_plan **out) {
     dfx_cuda_blas *blas = cuda->blas;
-    dfx_cuda_shape shape = shape_of(product);
-    dfx_cuda_plan *plan = NULL;
+    product_shape shape = shape_of(product);
+    product_plan *plan = NULL;
     for (size_t i = 0; i < blas->n_plans && !plan; i++)
         if (memcmp(&blas->plans[i].shape, &shape, sizeof(shape)) == 0)
             plan = &blas->plans[i];
@@ -248,7 +357,7 @@ static dfx_status plan_of(dfx_cuda *cuda, const dfx_cuda_product *product, bool 
     if (is_new)
         DFX_TRY(add_plan(cuda, &shape, &plan));
     if (is_new || (tune && !plan->tuned)) {
-        cublasLtMatmulHeuristicResult_t candidates[DFX_CUDA_CANDIDATES];
+        cublasLtMatmulHeuristicResult_t candidates[CANDIDATES];
         memset(candidates, 0, sizeof(candidates)); /* algorithms are compared by their bytes */
         int n;
         dfx_status status = find_candidates(cuda, plan, candidates, &n);
@@ -267,28 +376,13 @@ static dfx_status plan_of(dfx_cuda *cuda, const dfx_cuda_product *product, bool 
     return DFX_OK;
 }
 
-cublasStatus_t dfx_cuda_plan_launch(dfx_cuda *cuda, dfx_cuda_plan *plan, const dfx_cuda_product *p,
-                                    const cublasLtMatmulAlgo_t *algo, void *workspace) {
-    const dfx_cuda_lt *lt = &cuda->blas->lt;
-    bool exact = p->in == DFX_DTYPE_I8;
-    int32_t alpha_exact = 1, beta_exact = 0;
-    float beta = p->has_r ? 1.0f : 0.0f;
-    if (p->has_b) {
-        cublasStatus_t status = lt->cublasLtMatmulDescSetAttribute(
-            plan->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->b, sizeof(p->b));
-        if (status != CUBLAS_STATUS_SUCCESS)
-            return status;
-    }
-    return lt->cublasLtMatmul(cuda->blas->handle, plan->desc,
-                              exact ? (const void *)&alpha_exact : &p->alpha, p->w, plan->w, p->x,
-                              plan->x, exact ? (const void *)&beta_exact : &beta,
-                              p->has_r ? p->r : p->y, plan->r, p->y, plan->y, algo, workspace,
-                              dfx_cuda_blas_workspace_bytes(cuda), cuda->compute);
+dfx_status dfx_cuda_product_prepare(dfx_cuda *cuda, const dfx_cuda_product *product) {
+    product_plan *plan;
+    return plan_of(cuda, product, true, &plan);
 }
 
-dfx_status dfx_cuda_product_prepare(dfx_cuda *cuda, const dfx_cuda_product *product) {
-    dfx_cuda_plan *plan;
-    return plan_of(cuda, product, true, &plan);
+dfx_cuda_algos *dfx_cuda_blas_algos(dfx_cuda *cuda) {
+    return &cuda->blas->algos;
 }
 
 void dfx_cuda_products_keep(dfx_cuda *cuda) {
@@ -301,14 +395,14 @@ void dfx_cuda_products_keep(dfx_cuda *cuda) {
 }
 
 dfx_status dfx_cuda_product_run(dfx_cuda *cuda, const dfx_cuda_product *product) {
-    dfx_cuda_plan *plan;
+    product_plan *plan;
     DFX_TRY(plan_of(cuda, product, false, &plan));
     void *workspace = (char *)cuda->workspace + cuda->workspace_bytes;
     size_t bytes = dfx_dtype_bytes(product->out);
     if (product->r != product->y)
         DFX_TRY(dfx_cuda_poison(cuda, product->y, product->m, (size_t)product->n * bytes,
                                 (size_t)product->ldy * bytes));
-    return check(cuda, dfx_cuda_plan_launch(cuda, plan, product, &plan->algo, workspace),
+    return check(cuda, launch_plan(cuda, plan, product, &plan->algo, workspace),
                  "a matrix product");
 }
 

@@ -6,8 +6,6 @@
 #ifndef DFX_KERNELS_CUDA_GEMM_H
 #define DFX_KERNELS_CUDA_GEMM_H
 
-#include <cublasLt.h>
-
 #include "kernels/cuda/cuda_internal.h"
 
 /* y[m,n] = act(alpha * sum_k x[m,k] w[n,k] + b[n] + r[m,n]), row-major, leading dimensions in values.
@@ -41,57 +39,5 @@ void dfx_cuda_products_keep(dfx_cuda *cuda);
 
 /* What products want of the workspace, behind the ops' part: (char *)workspace + workspace_bytes. */
 size_t dfx_cuda_blas_workspace_bytes(const dfx_cuda *cuda);
-
-/* The rest is shared with cuda_tune.c and cuda_algos.c alone. */
-
-#define DFX_CUDA_LT_CALLS(X)                \
-    X(cublasLtCreate)                       \
-    X(cublasLtDestroy)                      \
-    X(cublasLtGetVersion)                   \
-    X(cublasLtGetStatusString)              \
-    X(cublasLtMatmul)                       \
-    X(cublasLtMatmulAlgoGetHeuristic)       \
-    X(cublasLtMatmulDescCreate)             \
-    X(cublasLtMatmulDescDestroy)            \
-    X(cublasLtMatmulDescSetAttribute)       \
-    X(cublasLtMatmulPreferenceCreate)       \
-    X(cublasLtMatmulPreferenceDestroy)      \
-    X(cublasLtMatmulPreferenceSetAttribute) \
-    X(cublasLtMatrixLayoutCreate)           \
-    X(cublasLtMatrixLayoutDestroy)
-
-#define DFX_CUDA_LT_POINTER(name) __typeof__(&name) name;
-typedef struct dfx_cuda_lt {
-    DFX_CUDA_LT_CALLS(DFX_CUDA_LT_POINTER)
-} dfx_cuda_lt;
-#undef DFX_CUDA_LT_POINTER
-
-/* What tells products apart: all but values and addresses. Compared by bytes, so made from zeros. */
-typedef struct dfx_cuda_shape {
-    int64_t m, n, k, ldx, ldw, ldy, ldr;
-    int32_t in, out, w_transposed, act, has_b, has_r;
-    int32_t align_x, align_w, align_y, align_r; /* bytes, at most 16 */
-} dfx_cuda_shape;
-
-/* How cuBLASLt does products of one shape. It counts by columns: its A is w, its B x, its C r or y, its D y. */
-typedef struct dfx_cuda_plan {
-    dfx_cuda_shape shape;
-    cublasLtMatmulDesc_t desc; /* owned, as the layouts */
-    cublasLtMatrixLayout_t w, x, y, r;
-    cublasLtMatmulAlgo_t algo;
-    bool tuned;
-} dfx_cuda_plan;
-
-enum { DFX_CUDA_CANDIDATES = 8 };
-
-/* cuda_gemm.c */
-cublasStatus_t dfx_cuda_plan_launch(dfx_cuda *cuda, dfx_cuda_plan *plan,
-                                    const dfx_cuda_product *product,
-                                    const cublasLtMatmulAlgo_t *algo, void *workspace);
-
-/* Put the fastest of the candidates that give the first one's bits into plan->algo. Where there is no memory for trying, or
- * too little work for a clock to see, the first one stays. True: the clock has chosen. cuda_tune.c */
-bool dfx_cuda_tune(dfx_cuda *cuda, dfx_cuda_plan *plan,
-                   const cublasLtMatmulHeuristicResult_t *candidates, int n_candidates);
 
 #endif

@@ -385,8 +385,11 @@ dfx_status dfx_cuda_linear_prepare(dfx_cuda *cuda, const dfx_op_call *call) {
     dfx_cuda_fused fused;
     dfx_cuda_down down;
     DFX_TRY(check_types(cuda, call));
-    return fused_of(cuda, call, &fused) || down_of(call, &down) ? DFX_OK
-                                                                : for_each_tile(cuda, call, false);
+    if (fused_of(cuda, call, &fused)) {
+        dfx_cuda_fused_prepare(cuda, &fused);
+        return DFX_OK;
+    }
+    return down_of(call, &down) ? DFX_OK : for_each_tile(cuda, call, false);
 }
 
 dfx_status dfx_cuda_linear(dfx_cuda *cuda, const dfx_op_call *call) {

@@ -1,5 +1,8 @@
 /* Opening a CUDA device: every reason why it cannot be used is one sentence that says what to do. */
 #include "kernels/cuda/cuda_open.h"
+
+#include <stdlib.h>
+
 #include "kernels/cuda/cuda_linear.h"
 #include "kernels/cuda/cuda_stream.h"
 
@@ -58,6 +61,23 @@ static dfx_status use_device(dfx_cuda *cuda) {
     return dfx_cuda_check(cuda, cudaSetDevice(cuda->device), what);
 }
 
+/* What other devices run can so be checked on one that they are not. */
+static dfx_status take_older_kernels(dfx_cuda *cuda) {
+    const char *asked = getenv("DFX_CUDA_SM");
+    char *end;
+    if (!asked || !*asked)
+        return DFX_OK;
+    long sm = strtol(asked, &end, 10);
+    if (*end || sm < LEAST_SM || sm > cuda->sm)
+        return dfx_fail(cuda->base.sink, DFX_E_USAGE,
+                        "cuda: DFX_CUDA_SM is \"%.20s\", wanted a compute capability from %d to "
+                        "this device's %d, to use the kernels that such a device has; unset it to "
+                        "use this device's own",
+                        asked, LEAST_SM, cuda->sm);
+    cuda->sm = (int)sm;
+    return DFX_OK;
+}
+
 static dfx_status read_attributes(dfx_cuda *cuda) {
     int major = 0, minor = 0;
     static const char what[] = "asking what the device can do";
@@ -77,7 +97,7 @@ static dfx_status read_attributes(dfx_cuda *cuda) {
                         "cuda: device %d has compute capability %d.%d, wanted 8.0 or more; use "
                         "--device cpu",
                         cuda->device, major, minor);
-    return DFX_OK;
+    return take_older_kernels(cuda);
 }
 
 static dfx_status check_kernels(const dfx_cuda *cuda) {

@@ -140,20 +140,36 @@ static void linear_into(step_ctx *s, dfx_ref x, const char *name, dfx_ref into) 
     dfx_linear(s->b, &(dfx_linear_spec){.x = x, .name = name, .n = into.cols, .into = into});
 }
 
+/* In the page they come one after the other, before the norms. */
+static void qkv_weights(step_ctx *s, const char *const names[3]) {
+    for (int i = 0; i < 3; i++)
+        dfx_linear_weights(s->b, names[i], s->c->width, s->c->width);
+}
+
+/* q, k and v of some rows; q and k are normed while they are in the device's cache. */
+static void block_qkv(step_ctx *s, dfx_ref x, const char *const names[3], dfx_flux_attention *a,
+                      const dfx_flux_rows *rows) {
+    linear_into(s, x, names[0], dfx_rows(a->q, rows->row0, rows->n_rows));
+    dfx_flux_attention_norm_q(a, rows);
+    linear_into(s, x, names[1], dfx_rows(a->k, rows->row0, rows->n_rows));
+    dfx_flux_attention_norm_k(a, rows);
+    linear_into(s, x, names[2], dfx_rows(a->v, rows->row0, rows->n_rows));
+}
+
 /* q, k, v of one stream, into its rows of the block's; without tables for text, whose positions rotate by nothing. */
 static void stream_qkv(step_ctx *s, dfx_ref x, const stream_names *n, const modulation_set *m,
                        dfx_flux_attention *a, dfx_ref cos, dfx_ref sin) {
     dfx_ref norm = dfx_temp(s->b, x.rows, x.cols);
     dfx_modulated_norm(s->b, norm, x, m->scale, m->shift, DFX_FLUX_EPS, n->norm1);
-    linear_into(s, norm, n->q, dfx_rows(a->q, x.row0, x.rows));
-    linear_into(s, norm, n->k, dfx_rows(a->k, x.row0, x.rows));
-    linear_into(s, norm, n->v, dfx_rows(a->v, x.row0, x.rows));
-    dfx_flux_attention_rows(a, &(dfx_flux_rows){.row0 = x.row0,
-                                                .n_rows = x.rows,
-                                                .norm_q = n->norm_q,
-                                                .norm_k = n->norm_k,
-                                                .cos = cos,
-                                                .sin = sin});
+    const char *const names[] = {n->q, n->k, n->v};
+    qkv_weights(s, names);
+    block_qkv(s, norm, names, a,
+              &(dfx_flux_rows){.row0 = x.row0,
+                               .n_rows = x.rows,
+                               .norm_q = n->norm_q,
+                               .norm_k = n->norm_k,
+                               .cos = cos,
+                               .sin = sin});
 }
 
 /* x += gate * out(attn) */
@@ -204,21 +220,22 @@ static void single_block(step_ctx *s, dfx_ref h, int64_t i) {
     open_page(s->b, "single_transformer_blocks.%d", i, "in");
     dfx_ref norm = dfx_temp(s->b, h.rows, D), joined = dfx_temp(s->b, h.rows, 5 * D);
     dfx_modulated_norm(s->b, norm, h, m.scale, m.shift, DFX_FLUX_EPS, "norm");
+    static const char *const names[] = {"attn.to_q", "attn.to_k", "attn.to_v"};
+    qkv_weights(s, names);
+    dfx_linear_weights(s->b, "proj_mlp", 4 * D, D);
     dfx_flux_attention a = dfx_flux_attention_begin(s->b, s->c, h.rows);
-    linear_into(s, norm, "attn.to_q", a.q);
-    linear_into(s, norm, "attn.to_k", a.k);
-    linear_into(s, norm, "attn.to_v", a.v);
+    block_qkv(s, norm, names, &a,
+              &(dfx_flux_rows){.n_rows = h.rows,
+                               .norm_q = "attn.norm_q",
+                               .norm_k = "attn.norm_k",
+                               .cos = s->cos,
+                               .sin = s->sin});
+    dfx_flux_attention_end(&a, dfx_cols(joined, 0, D));
     dfx_linear(s->b, &(dfx_linear_spec){.x = norm,
                                         .name = "proj_mlp",
                                         .n = 4 * D,
                                         .act = DFX_ACT_GELU_TANH,
                                         .into = dfx_cols(joined, D, 4 * D)});
-    dfx_flux_attention_rows(&a, &(dfx_flux_rows){.n_rows = h.rows,
-                                                 .norm_q = "attn.norm_q",
-                                                 .norm_k = "attn.norm_k",
-                                                 .cos = s->cos,
-                                                 .sin = s->sin});
-    dfx_flux_attention_end(&a, dfx_cols(joined, 0, D));
     open_page(s->b, "single_transformer_blocks.%d", i, "out");
     dfx_linear(
         s->b,

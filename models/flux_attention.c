@@ -56,17 +56,20 @@ static void qk_codes(const dfx_flux_attention *a, const dfx_flux_rows *rows, dfx
              &p);
 }
 
-void dfx_flux_attention_rows(dfx_flux_attention *a, const dfx_flux_rows *rows) {
-    dfx_ref norm_q = norm_weight(a, rows->norm_q);
-    if (!in_codes(a)) {
-        norm_rope(a, rows, a->q, rows->norm_q, norm_q);
-        norm_rope(a, rows, a->k, rows->norm_k, norm_weight(a, rows->norm_k));
-        return;
-    }
-    a->norm_k[a->n_rows] = norm_weight(a, rows->norm_k);
+void dfx_flux_attention_norm_q(dfx_flux_attention *a, const dfx_flux_rows *rows) {
+    dfx_ref w = norm_weight(a, rows->norm_q), none = {0};
+    if (in_codes(a))
+        qk_codes(a, rows, a->codes.q, a->q, rows->norm_q, w, of_rows(rows, a->codes.q_scale), none);
+    else
+        norm_rope(a, rows, a->q, rows->norm_q, w);
+}
+
+void dfx_flux_attention_norm_k(dfx_flux_attention *a, const dfx_flux_rows *rows) {
+    dfx_ref w = norm_weight(a, rows->norm_k);
+    a->norm_k[a->n_rows] = w;
     a->rows[a->n_rows++] = *rows;
-    qk_codes(a, rows, a->codes.q, a->q, rows->norm_q, norm_q, of_rows(rows, a->codes.q_scale),
-             (dfx_ref){0});
+    if (!in_codes(a))
+        norm_rope(a, rows, a->k, rows->norm_k, w);
 }
 
 static dfx_ref end_in_codes(dfx_flux_attention *a, dfx_ref into) {

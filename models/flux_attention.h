@@ -2,9 +2,11 @@
  * attention_codes (kernels/ops.h has the arithmetic).
  *
  *     dfx_flux_attention a = dfx_flux_attention_begin(b, config, n_tokens);
- *     ... products write a.q, a.k and a.v ...
- *     dfx_flux_attention_rows(&a, &text);      // rows that have norms of their own: after their products, in order
- *     dfx_flux_attention_rows(&a, &image);
+ *     ... a product writes rows of a.q ...
+ *     dfx_flux_attention_norm_q(&a, &rows);    // for text, then for the image, where each has norms of its own
+ *     ... a product writes rows of a.k ...
+ *     dfx_flux_attention_norm_k(&a, &rows);
+ *     ... a product writes rows of a.v ...
  *     dfx_ref y = dfx_flux_attention_end(&a, into);
  *
  * Weights are named in the same order either way, since pages are laid out by it. */
@@ -25,20 +27,21 @@ typedef struct dfx_flux_rows {
 typedef struct dfx_flux_attention {
     dfx_builder *b;
     const dfx_flux_config *config;
-    dfx_ref q, k, v; /* [n_tokens, D] */
-    /* In 8 bits: */
-    dfx_attention_codes codes;
-    dfx_flux_rows rows[2];
-    dfx_ref norm_k[2]; /* of rows */
+    dfx_ref q, k, v;           /* [n_tokens, D] */
+    dfx_attention_codes codes; /* in 8 bits */
+    dfx_flux_rows rows[2];     /* whose keys are there */
+    dfx_ref norm_k[2];         /* of rows */
     int n_rows;
 } dfx_flux_attention;
 
 dfx_flux_attention dfx_flux_attention_begin(dfx_builder *b, const dfx_flux_config *config,
                                             int64_t n_tokens);
 
+void dfx_flux_attention_norm_q(dfx_flux_attention *a, const dfx_flux_rows *rows);
+
 /* At most two times, text first. The last rows, the image's, say what codes are made with, also for the text: to softmax it is
  * the same, and keys of the text have room in the scale. */
-void dfx_flux_attention_rows(dfx_flux_attention *a, const dfx_flux_rows *rows);
+void dfx_flux_attention_norm_k(dfx_flux_attention *a, const dfx_flux_rows *rows);
 
 /* [n_tokens, D]; `into` absent: a new temp. */
 dfx_ref dfx_flux_attention_end(dfx_flux_attention *a, dfx_ref into);

@@ -83,7 +83,7 @@ void dfx_emit(dfx_builder *b, dfx_op_kind kind, const char *label, const dfx_ref
 
 /* y = residual + gate * act(x W^T + b), W = name.weight [n, x.cols], b = name.bias. `into` absent: a new temp.
  * Where the checkpoint has name.weight_scale [n], F32, W is codes, and the op is quantized (kernels/ops.h): x becomes codes
- * first, once for all products that read it one after the other. In the page: weight, scale, bias. */
+ * first, once for all products that read it until it is written again. In the page: weight, scale, bias. */
 typedef struct dfx_linear_spec {
     dfx_ref x;
     const char *name;
@@ -93,6 +93,9 @@ typedef struct dfx_linear_spec {
     dfx_ref gate, residual, into;
 } dfx_linear_spec;
 dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *spec);
+
+/* The same weights get their place in the page now, since files have them in an order that need not be the ops'. */
+void dfx_linear_weights(dfx_builder *b, const char *name, int64_t n, int64_t k);
 
 /* The place of an adapter beside a product of x [M, k], or of its codes, with n rows of weights; absent refs where the env wants
  * none. What computes t is emitted. */

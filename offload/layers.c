@@ -83,6 +83,11 @@ static codes codes_of(dfx_builder *b, dfx_ref x, dfx_dtype dtype, const char *na
     return made;
 }
 
+void dfx_linear_weights(dfx_builder *b, const char *name, int64_t n, int64_t k) {
+    scale_of(b, name, weight_of(b, name, n, k), n);
+    bias_of(b, name, n);
+}
+
 dfx_ref dfx_linear(dfx_builder *b, const dfx_linear_spec *s) {
     dfx_ref w = weight_of(b, s->name, s->n, s->x.cols);
     dfx_ref scale = scale_of(b, s->name, w, s->n);

@@ -75,12 +75,27 @@ static dfx_status make_maps(const dfx_cuda *cuda, const dfx_cuda_fused *p, int t
     return make_map(cuda, encode, &y, &a->r);
 }
 
-/* Tiles done at the same time shall make a square of y, which needs the fewest codes; all bands alike. */
-template <class S> static int band_of(int n_multiprocessors, int rows) {
-    double side = sqrt((double)n_multiprocessors * S::M * S::N);
-    int wanted = (int)(side / (S::M * S::CLUSTER) + 0.5);
-    int bands = (rows + wanted - 1) / wanted;
-    return (rows + bands - 1) / bands;
+/* Rows of tiles that are done together, so that as little as can be comes from memory. A band's rows of x stay in the second
+ * level cache from wave to wave if they are few enough, and then w comes once for each band; else each wave brings its rows and
+ * its columns. */
+template <class S> static int band_of(int clusters, int rows, int cols, double k_bytes) {
+    const double lasting_bytes = 16 << 20;
+    const int most_bands = 8;
+    int best = rows;
+    double least = 0;
+    for (int bands = 1; bands <= most_bands && bands <= rows; bands++) {
+        int band = (rows + bands - 1) / bands;
+        double x = band * (double)(S::M * S::CLUSTER) * k_bytes, w = cols * (double)S::N * k_bytes;
+        double waves = fmax(1, (double)rows * cols / clusters);
+        double at_once = (double)clusters / band / cols; /* bands, or a part of a band's columns */
+        double bytes =
+            x <= lasting_bytes || at_once > 1 ? bands * (x + w) : waves * (x + at_once * w);
+        if (bands > 1 && bytes >= least)
+            continue;
+        least = bytes;
+        best = band;
+    }
+    return best;
 }
 
 /* Of n tiles for so many clusters: those that fill whole waves, where the others are few enough to be done as halves by one
@@ -105,13 +120,13 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     a.n_stages = (int)dfx_cuda_ceil_div(p->k, S::K) + a.n_low;
     a.rows = (int)dfx_cuda_ceil_div(p->m, S::M * S::CLUSTER);
     a.cols = (int)dfx_cuda_ceil_div(p->n, S::N);
-    a.band = band_of<S>(cuda->n_multiprocessors, a.rows);
     auto kernel = fused_product<S, GELU, LOW>;
     DFX_TRY(dfx_cuda_check(
         cuda,
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES),
         what));
     int clusters = cuda->n_multiprocessors / S::CLUSTER;
+    a.band = band_of<S>(clusters, a.rows, a.cols, (double)p->k * (double)dfx_dtype_bytes(p->in));
     a.n_whole = n_whole_of(a.rows * a.cols, clusters, S::HALVES);
     a.n_parts = a.n_whole + 2 * (a.rows * a.cols - a.n_whole);
     if (clusters > a.n_parts)

@@ -115,13 +115,13 @@ static dfx_status run_converted(dfx_cuda *cuda, const dfx_op_call *call) {
     return dfx_cuda_attention_codes_mma(cuda, call, DFX_CUDA_CODES_CONVERTED);
 }
 
-/* What the device chooses, which may be Hopper's, and what any other one would. */
+/* What the device chooses, which may be Hopper's, and what any other one would. few_greater and many_greater are factors of
+ * pair_end_factor, of fewer than 1000 keys and of more. */
 static const struct kernel {
     const char *name;
     dfx_status (*run)(dfx_cuda *, const dfx_op_call *);
     int sm; /* the least that it runs on */
-    double tolerance, few_greater,
-        many_greater; /* of fewer than 1000 keys and of more, see pair_end_factor */
+    double tolerance, few_greater, many_greater;
 } kernels[] = {
     {"", NULL, 80, PAIR_ATTENTION_CODES, 3e-2, 1e-2},
     {", mma.sync, sums in F32", run_f32_sums, 80, PAIR_ATTENTION_F16, 1e-3, 1e-3},

@@ -105,6 +105,12 @@ static int n_whole_of(int n, int clusters, bool halves) {
     return halves && 2 * left <= clusters ? n - left : n;
 }
 
+/* The fewest clusters that take as many waves: these are alike then, so tiles of one more often have rows and columns in common. */
+static int as_many_waves(int n, int clusters) {
+    int waves = (n + clusters - 1) / clusters;
+    return (n + waves - 1) / waves;
+}
+
 template <class S, bool GELU, bool LOW>
 static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     fused_args a = {};
@@ -125,12 +131,14 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
         cuda,
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES),
         what));
-    int clusters = cuda->n_multiprocessors / S::CLUSTER;
-    a.band = band_of<S>(clusters, a.rows, a.cols, (double)p->k * (double)dfx_dtype_bytes(p->in));
-    a.n_whole = n_whole_of(a.rows * a.cols, clusters, S::HALVES);
-    a.n_parts = a.n_whole + 2 * (a.rows * a.cols - a.n_whole);
-    if (clusters > a.n_parts)
+    int n = a.rows * a.cols, clusters = cuda->n_multiprocessors / S::CLUSTER;
+    a.n_whole = n_whole_of(n, clusters, S::HALVES);
+    a.n_parts = a.n_whole + 2 * (n - a.n_whole);
+    if (a.n_whole == n)
+        clusters = as_many_waves(n, clusters);
+    else if (clusters > a.n_parts)
         clusters = a.n_parts;
+    a.band = band_of<S>(clusters, a.rows, a.cols, (double)p->k * (double)dfx_dtype_bytes(p->in));
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
     attribute.val.clusterDim.x = S::CLUSTER;

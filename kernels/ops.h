@@ -75,7 +75,7 @@ typedef enum dfx_op_kind {
      * out y [H*E,round_up(T,16)] F8_E4M3; v [T,H*E]; center [4,H*E] f32.   n_heads */
     DFX_OP_V_CODES,
     /* Per head, v being codes of V_CODES: softmax(scale q_scale center[3] sum_e q k) v * center[2] + center[1]. A backend may
-     * round the weights to E4M3.
+     * round the weights to E4M3 or F16.
      * out y [Tq,H*E]; q [Tq,H*E] I8; k [Tk,H*E] I8; v [H*E,round_up(Tk,16)] F8_E4M3; q_scale [Tq,H] f32;
      * center [4,H*E] f32.   n_heads, scale */
     DFX_OP_ATTENTION_CODES,

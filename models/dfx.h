@@ -57,8 +57,8 @@ typedef struct dfx_open_options {
     const char *offload;
     /* Number format of a folder or file that is packed: "auto", "bf16", "int8", "int8wo", "fp8". NULL: auto. */
     const char *quant;
-    /* Of the denoiser's attention: 16, or 8: its products are of int8 and fp8 codes, which Hopper GPUs do faster; another picture,
-     * close to it. Another GPU refuses the first picture (DFX_E_DEVICE). 0: 16. */
+    /* Of the denoiser's attention: 16, or 8: over int8 and fp8 codes, which GPUs multiply faster; another picture, close to it.
+     * 0: 16. */
     int attention_bits;
     /* Machine profile that plans are made from: a shipped one's name or a file. NULL: the one that was measured on this
      * device, else the shipped one that is nearest. It changes what streams, never the picture. */

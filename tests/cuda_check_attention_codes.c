@@ -2,7 +2,6 @@
 #include "tests/cuda_check_attention_codes.h"
 
 #include <math.h>
-#include <stdio.h>
 
 enum { HEAD = 128 };
 
@@ -104,23 +103,72 @@ static void check_v_codes(pair *p, const struct codes_case *c) {
     pair_end_codes(p, 1, 0);
 }
 
+static dfx_status run_f32_sums(dfx_cuda *cuda, const dfx_op_call *call) {
+    return dfx_cuda_attention_codes_mma(cuda, call, DFX_CUDA_CODES_F32_SUMS);
+}
+
+static dfx_status run_f16_sums(dfx_cuda *cuda, const dfx_op_call *call) {
+    return dfx_cuda_attention_codes_mma(cuda, call, DFX_CUDA_CODES_F16_SUMS);
+}
+
+static dfx_status run_converted(dfx_cuda *cuda, const dfx_op_call *call) {
+    return dfx_cuda_attention_codes_mma(cuda, call, DFX_CUDA_CODES_CONVERTED);
+}
+
+/* What the device chooses, which may be Hopper's, and what any other one would. few_greater and many_greater are factors of
+ * pair_end_factor, of fewer than 1000 keys and of more. */
+static const struct kernel {
+    const char *name;
+    dfx_status (*run)(dfx_cuda *, const dfx_op_call *);
+    int sm; /* the least that it runs on */
+    double tolerance, few_greater, many_greater;
+} kernels[] = {
+    {"", NULL, 80, PAIR_ATTENTION_CODES, 3e-2, 1e-2},
+    {", mma.sync, sums in F32", run_f32_sums, 80, PAIR_ATTENTION_F16, 1e-3, 1e-3},
+    {", mma.sync, sums in F16", run_f16_sums, 80, PAIR_ATTENTION_F16, 1e-3, 1e-3},
+    {", mma.sync, converted", run_converted, 89, PAIR_ATTENTION_F16, 1e-3, 1e-3},
+};
+
+static const struct products_case {
+    int n_queries, n_keys, n_heads, ld_more;
+    float spread, values; /* codes of values are in [-values, values) */
+} products_cases[] = {
+    {4608, 4608, 24, 12288, 1.5f, 28},
+    {1536, 1536, 24, 0, 1.5f, 28},
+    {1617, 1617, 24, 8, 1.5f, 28},
+    {4685, 4685, 2, 8, 1.5f, 28},
+    {129, 4608, 2, 64, 1, 28},
+    {513, 333, 3, 8, 1, 28},
+    {64, 193, 1, 0, 1, 28},
+    {127, 191, 140, 0, 1, 448},
+    {320, 320, 2, 1024, 1, 28},
+    {77, 77, 1, 8, 1, 28},
+    {65, 97, 2, 0, 1, 28},
+    {40, 3, 2, 0, 0.5f, 448},
+    {700, 1400, 3, 0, 4, 28},
+    {200, 640, 80, 0, 9, 28},
+};
+
 /* Random codes of +-127 have a deviation of 73, so their products over a head one of 73^2 sqrt(128); that times the two scales
  * and 1 / sqrt(128) is `spread`, the deviation of scores. */
-static void check_products(pair *p, int n_queries, int n_keys, int n_heads, float spread,
-                           int ld_more) {
-    int cols = n_heads * HEAD;
-    float scale = sqrtf(spread / (73.3f * 73.3f)); /* of codes, either's */
-    if (!pair_begin(p, DFX_OP_ATTENTION_CODES, "%d queries %d keys %d heads spread %g", n_queries,
-                    n_keys, n_heads, (double)spread))
+static void check_products(pair *p, const struct products_case *c, const struct kernel *kernel) {
+    int cols = c->n_heads * HEAD;
+    float scale = sqrtf(c->spread / (73.3f * 73.3f)); /* of codes, either's */
+    if (((const dfx_cuda *)p->cuda)->sm < kernel->sm)
         return;
-    pair_weight(p, DFX_ATTN_Q, DFX_DTYPE_I8, n_queries, cols, 0);
-    pair_weight(p, DFX_ATTN_K, DFX_DTYPE_I8, n_keys, cols, 0);
-    pair_weight(p, DFX_ATTN_V, DFX_DTYPE_F8_E4M3, cols, dfx_v_codes_cols(n_keys), 28);
-    pair_f32(p, DFX_ATTN_Q_SCALE, n_queries, n_heads, 0.5f * scale, 1.5f * scale);
-    put_center(p, DFX_ATTN_CENTER, n_heads, 0.01f, 0.1f, scale);
-    pair_out(p, n_queries, cols, cols + ld_more);
-    p->params = (dfx_op_params){.n_heads = n_heads, .scale = 1 / sqrtf((float)HEAD)};
-    pair_end_factor(p, PAIR_ATTENTION_CODES, n_keys < 1000 ? 3e-2 : 1e-2);
+    if (!pair_begin(p, DFX_OP_ATTENTION_CODES, "%d queries %d keys %d heads spread %g%s",
+                    c->n_queries, c->n_keys, c->n_heads, (double)c->spread, kernel->name))
+        return;
+    pair_weight(p, DFX_ATTN_Q, DFX_DTYPE_I8, c->n_queries, cols, 0);
+    pair_weight(p, DFX_ATTN_K, DFX_DTYPE_I8, c->n_keys, cols, 0);
+    pair_weight(p, DFX_ATTN_V, DFX_DTYPE_F8_E4M3, cols, dfx_v_codes_cols(c->n_keys), c->values);
+    pair_f32(p, DFX_ATTN_Q_SCALE, c->n_queries, c->n_heads, 0.5f * scale, 1.5f * scale);
+    put_center(p, DFX_ATTN_CENTER, c->n_heads, 0.01f, 0.1f, scale);
+    pair_out(p, c->n_queries, cols, cols + c->ld_more);
+    p->params = (dfx_op_params){.n_heads = c->n_heads, .scale = 1 / sqrtf((float)HEAD)};
+    p->kernel = kernel->run;
+    pair_end_factor(p, kernel->tolerance,
+                    c->n_keys < 1000 ? kernel->few_greater : kernel->many_greater);
 }
 
 void check_attention_codes(pair *p) {
@@ -130,29 +178,7 @@ void check_attention_codes(pair *p) {
         check_qk_codes(p, &codes_cases[i], false);
         check_v_codes(p, &codes_cases[i]);
     }
-    if (((const dfx_cuda *)p->cuda)->sm != 90) {
-        printf("      attention_codes: not on this device, which is no Hopper\n");
-        return;
-    }
-    static const struct {
-        int n_queries, n_keys, n_heads, ld_more;
-        float spread;
-    } cases[] = {
-        {4608, 4608, 24, 12288, 1.5f},
-        {1536, 1536, 24, 0, 1.5f},
-        {1617, 1617, 24, 8, 1.5f},
-        {4685, 4685, 2, 8, 1.5f},
-        {129, 4608, 2, 64, 1},
-        {513, 333, 3, 8, 1},
-        {64, 193, 1, 0, 1},
-        {127, 191, 140, 0, 1},
-        {320, 320, 2, 1024, 1},
-        {77, 77, 1, 8, 1},
-        {65, 97, 2, 0, 1},
-        {40, 3, 2, 0, 0.5f},
-        {700, 1400, 3, 0, 4},
-    };
-    for (size_t i = 0; i < DFX_COUNT(cases); i++)
-        check_products(p, cases[i].n_queries, cases[i].n_keys, cases[i].n_heads, cases[i].spread,
-                       cases[i].ld_more);
+    for (size_t i = 0; i < DFX_COUNT(products_cases); i++)
+        for (size_t k = 0; k < DFX_COUNT(kernels); k++)
+            check_products(p, &products_cases[i], &kernels[k]);
 }

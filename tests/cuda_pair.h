@@ -22,6 +22,8 @@
 #define PAIR_ATTENTION 1e-2 /* probabilities, whose maximum may still move, and the output */
 #define PAIR_ATTENTION_CODES \
     5e-2 /* weights are E4M3 on the straight line between powers of two: 6 % of one at most, 3.2 % root mean square */
+#define PAIR_ATTENTION_F16 \
+    PAIR_ROUNDED /* weights are F16, and so may sums of 64 keys be: 2^-12 of those, four times */
 #define PAIR_FP8 \
     8e-3 /* the output, and sums of e4m3 products, which Hopper keeps to 14 bits or so */
 
@@ -32,8 +34,9 @@ typedef struct pair {
     bool timing;
     const char *only; /* part of the names of the cases to run; NULL: all */
     int n_passed, n_failed, n_skipped;
-    /* The case in hand. Set params before pair_end. */
+    /* The case in hand. Set params before pair_end, and `kernel` where not what the backend chooses is to run. */
     dfx_op_params params;
+    dfx_status (*kernel)(dfx_cuda *cuda, const dfx_op_call *call);
     dfx_op_call on_cpu, on_cuda;
     dfx_mem cpu_mem[DFX_OP_SLOTS], cuda_mem[DFX_OP_SLOTS]; /* owned until pair_end */
     uint64_t seed;

@@ -138,27 +138,32 @@ static void flux_step_takes_the_time_of_its_arithmetic(void **state) {
     plan_free(&f);
 }
 
-/* 57 calls of 4 x 4608^2 x 3072 operations take 1.56 times fewer seconds on Hopper, as many on a card that has 8-bit products too
- * and no kernel for them; making codes takes what RoPE took, and 57 x 2 launches, and half a millisecond to read k, v and codes
- * again. */
+/* 57 calls of 4 x 4608^2 x 3072 operations take as many times fewer seconds as kernels/PERF.md says, on a CPU none; making codes
+ * takes what RoPE took, and 57 x 2 launches, and the time to read k, v and codes again. */
 static void flux_attention_in_8_bits_saves_its_part_of_a_step(void **state) {
-    static const char *const profiles[] = {"h200", "rtx4090"};
-    for (int i = 0; i < 2; i++) {
+    static const struct {
+        const char *profile;
+        double gain;
+    } cases[] = {{"h200", 1.56},   {"rtx3060", 2.0}, {"rtx4070", 2.3},
+                 {"rtx4090", 2.3}, {"orin", 1.2},    {"cpu", 1}};
+    for (size_t i = 0; i < DFX_COUNT(cases); i++) {
         flux_plan wide, codes;
-        plan_flux(&wide, profiles[i], DFX_Q_INT8, 24ull << 30);
-        plan_env(&codes, profiles[i], DFX_Q_INT8, 24ull << 30, usual_shape(false), true);
+        plan_flux(&wide, cases[i].profile, DFX_Q_INT8, 24ull << 30);
+        plan_env(&codes, cases[i].profile, DFX_Q_INT8, 24ull << 30, usual_shape(false), true);
         assert_int_equal(codes.status, DFX_OK);
         double attention = 57 * 4.0 * 4608 * 4608 * 3072 / wide.profile.attention_flops;
         double saved = wide.picture.plan.step_seconds - codes.picture.plan.step_seconds;
         double bytes = 57 * 4608.0 * 3072 * 6 / wide.profile.memory_bytes_per_s;
-        double most = i == 0 ? attention * (1 - 1 / 1.56) : 0;
-        print_message("%s: %.2f ms saved of %.2f\n", profiles[i], saved * 1e3, attention * 1e3);
+        double most = attention * (1 - 1 / cases[i].gain);
+        print_message("%s: %.2f ms saved of %.2f\n", cases[i].profile, saved * 1e3,
+                      attention * 1e3);
         assert_true(saved <= most + bytes);
         assert_true(saved >= most - bytes - 57 * 3 * wide.profile.launch_s);
-        /* Codes lie where others are not yet, or no more; scales and the center may lie beside them. */
+        /* Codes are half as wide as q, k and v, and lie where others are not yet, or no more; at the most scales and the center
+         * lie beside what there was. */
         uint64_t was = wide.picture.trace.stages[STAGE_DENOISE].activation_bytes,
                  is = codes.picture.trace.stages[STAGE_DENOISE].activation_bytes;
-        assert_in_range(is, was, was + 4608 * 24 * 4 + 4 * 3072 * 4);
+        assert_in_range(is, was / 2, was + 4608 * 24 * 4 + 4 * 3072 * 4);
         plan_free(&wide);
         plan_free(&codes);
     }

@@ -44,7 +44,7 @@ int dfx_help_plan(void) {
         "are\n"
         "                         then those that --strength leaves\n"
         "      --lora-max-rank N, --lora-max N    with room for LoRAs, as in generate\n"
-        "      --attention-bits B 16 or 8, as in generate; the machine must have it\n"
+        "      --attention-bits B 16 or 8, as in generate\n"
         "      --reuse            as generate --reuse needs it: the first block and the final "
         "layer "
         "stay,\n"

@@ -390,20 +390,12 @@ static bool is_in_build() {
            attributes.maxThreadsPerBlock >= THREADS;
 }
 
-extern "C" bool dfx_cuda_attention_codes_fits(const dfx_cuda *cuda, const dfx_op_call *call) {
-    return cuda->sm == 90 && call->m[0].cols == (int64_t)call->p.n_heads * E && call->p.scale > 0 &&
-           is_in_build();
-}
-
-extern "C" dfx_status dfx_cuda_attention_codes_prepare(dfx_cuda *cuda, const dfx_op_call *call) {
-    if (dfx_cuda_attention_codes_fits(cuda, call))
-        return DFX_OK;
-    cudaGetLastError(); /* of a kernel that is not in the build; told here, and not by the next launch */
-    return dfx_fail(
-        cuda->base.sink, DFX_E_DEVICE,
-        "cuda: attention in 8 bits needs a Hopper GPU (sm_90), code for it (sm_90a), and "
-        "heads of %d, found sm_%d and heads of %lld; leave --attention-bits at 16",
-        E, cuda->sm, (long long)(call->m[0].cols / call->p.n_heads));
+extern "C" bool dfx_cuda_attention_codes_sm90_fits(const dfx_cuda *cuda, const dfx_op_call *call) {
+    bool fits = cuda->sm == 90 && call->m[0].cols == (int64_t)call->p.n_heads * E &&
+                call->p.scale > 0 && is_in_build();
+    if (!fits)
+        cudaGetLastError(); /* of a kernel that is not in the build; told here, and not by the next launch */
+    return fits;
 }
 
 /* As TMA and wide accesses want it. */
@@ -439,7 +431,7 @@ static dfx_status describe(const dfx_cuda *cuda, const dfx_mat *m, const cuuint6
     return DFX_OK;
 }
 
-extern "C" dfx_status dfx_cuda_attention_codes(dfx_cuda *cuda, const dfx_op_call *call) {
+extern "C" dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op_call *call) {
     const dfx_mat *m = call->m, *q = &m[DFX_ATTN_Q], *k = &m[DFX_ATTN_K], *v = &m[DFX_ATTN_V];
     cuuint64_t n_heads = (cuuint64_t)call->p.n_heads;
     const cuuint64_t q_size[3] = {E, (cuuint64_t)q->rows, n_heads},

@@ -89,10 +89,23 @@ dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call);
 bool dfx_cuda_attention_wide_fits(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention_wide(dfx_cuda *cuda, const dfx_op_call *call);
 
-/* cuda_attention_codes_sm90.cu: Hopper alone. cuda_kv_center.cu, cuda_attention_make_codes.cu: heads of 128. */
-bool dfx_cuda_attention_codes_fits(const dfx_cuda *cuda, const dfx_op_call *call);
+/* cuda_attention_codes_sm90.cu: a part of the calls, on Hopper. */
+bool dfx_cuda_attention_codes_sm90_fits(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op_call *call);
+
+/* cuda_attention_codes_mma.cu: all calls, on sm_80 and later. Its own kernel, _mma, adds products of a tile with values up in F32
+ * or in F16; codes of values become F16 by arithmetic or, CONVERTED, by an instruction of sm_89 and later. */
+typedef enum dfx_cuda_codes_way {
+    DFX_CUDA_CODES_F32_SUMS,
+    DFX_CUDA_CODES_F16_SUMS,
+    DFX_CUDA_CODES_CONVERTED, /* sums in F16 */
+} dfx_cuda_codes_way;
+dfx_status dfx_cuda_attention_codes_mma(dfx_cuda *cuda, const dfx_op_call *call,
+                                        dfx_cuda_codes_way how);
 dfx_status dfx_cuda_attention_codes_prepare(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention_codes(dfx_cuda *cuda, const dfx_op_call *call);
+
+/* cuda_kv_center.cu, cuda_attention_make_codes.cu: heads of 128. */
 dfx_status dfx_cuda_kv_center(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_qk_codes(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_v_codes(dfx_cuda *cuda, const dfx_op_call *call);

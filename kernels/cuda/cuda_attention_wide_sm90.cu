@@ -46,6 +46,7 @@ enum {
     KEY_STAGES = 5,
     VALUE_STAGES = 4,
     TELL_AFTER = 3, /* stages of the next keys */
+    SLACK = 8,      /* an exponent of two */
     /* Shared memory: queries | two tiles of weights | stages of keys | of values | two fades of each row, its share | barriers. */
     QUERY_BLOCK_BYTES = ROWS * BLOCK * 2,
     WEIGHTS_BYTES = ROWS * KEYS * 2,
@@ -57,7 +58,6 @@ enum {
     SHARED_BYTES = BARRIERS_OFF + (2 * KEY_STAGES + 2 * VALUE_STAGES + 6) * 8,
 };
 static_assert(STAGE_BYTES == VALUE_ROWS * E * 2, "stages of keys and of values are of one size");
-static const float SLACK = 8;
 
 /* Values of a head begin at head * E in each row of y. */
 struct attention {

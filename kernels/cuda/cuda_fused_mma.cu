@@ -310,6 +310,7 @@ static __device__ inline void multiply(const mma_args &a, mma_sums<S> &sums, uin
     }
     tile_row = fetch.first_row(a);
     tile_col = fetch.first_col(a);
+    dfx_cuda_wait_groups<0>(); /* zeros of stages that there are not shall not come into the strips */
     __syncthreads();
 }
 

@@ -17,12 +17,12 @@ disk_queue_depth = 32
 
 # `bench machine`: of FLUX blocks at 1024x1024, as whole passes take them at the card's power limit, so that this profile gives
 # their times.
-bf16_flops = 656e12
-int8_flops = 1356e12
-fp8_flops = 1156e12
-attention_flops = 639e12
+bf16_flops = 671e12
+int8_flops = 1438e12
+fp8_flops = 1246e12
+attention_flops = 641e12
 
-# 4.8e12 stated, 0.85 of it in kernels that only move; those of a step reach 3021e9.
+# 4.8e12 stated, 0.85 of it in kernels that only move; those of a step reach 3240e9.
 memory_bytes_per_s = 4080e9
 launch_s = 3.7e-6
 

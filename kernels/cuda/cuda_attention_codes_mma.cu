@@ -500,7 +500,7 @@ static bool fits(const dfx_cuda *cuda, const dfx_op_call *call) {
     return cuda->sm >= 80 && call->m[0].cols == (int64_t)call->p.n_heads * E && call->p.scale > 0;
 }
 
-/* As 16-byte accesses want it. */
+/* As TMA and 16-byte accesses want it. */
 static dfx_status check_aligned(const dfx_cuda *cuda, const dfx_op_call *call) {
     for (int slot = 0; slot <= DFX_ATTN_CENTER; slot++) {
         const dfx_mat *m = &call->m[slot];
@@ -539,7 +539,6 @@ template <class W> static dfx_status launch(dfx_cuda *cuda, const attention &a, 
 extern "C" dfx_status dfx_cuda_attention_codes_mma(dfx_cuda *cuda, const dfx_op_call *call,
                                                    dfx_cuda_codes_way how) {
     const dfx_mat *m = call->m, *q = &m[DFX_ATTN_Q], *k = &m[DFX_ATTN_K], *v = &m[DFX_ATTN_V];
-    DFX_TRY(check_aligned(cuda, call));
     attention a = {.y = (bf16 *)m[0].ptr,
                    .q = (const char *)q->ptr,
                    .k = (const char *)k->ptr,
@@ -579,6 +578,7 @@ extern "C" dfx_status dfx_cuda_attention_codes_prepare(dfx_cuda *cuda, const dfx
 }
 
 extern "C" dfx_status dfx_cuda_attention_codes(dfx_cuda *cuda, const dfx_op_call *call) {
+    DFX_TRY(check_aligned(cuda, call));
     return dfx_cuda_attention_codes_sm90_fits(cuda, call)
                ? dfx_cuda_attention_codes_sm90(cuda, call)
                : dfx_cuda_attention_codes_mma(cuda, call, best_way(cuda));

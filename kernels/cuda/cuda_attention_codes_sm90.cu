@@ -398,20 +398,6 @@ extern "C" bool dfx_cuda_attention_codes_sm90_fits(const dfx_cuda *cuda, const d
     return fits;
 }
 
-/* As TMA and wide accesses want it. */
-static dfx_status check_aligned(const dfx_cuda *cuda, const dfx_op_call *call) {
-    for (int slot = 0; slot <= DFX_ATTN_CENTER; slot++) {
-        const dfx_mat *m = &call->m[slot];
-        size_t row_bytes = (size_t)m->ld * dfx_dtype_bytes(m->dtype);
-        if (slot != DFX_ATTN_Q_SCALE && ((uintptr_t)m->ptr % 16 != 0 || row_bytes % 16 != 0))
-            return dfx_fail(cuda->base.sink, DFX_E_INTERNAL,
-                            "cuda: op attention_codes wants rows at multiples of 16 bytes, those "
-                            "of operand %d are at %p, %zu bytes apart",
-                            slot, m->ptr, row_bytes);
-    }
-    return DFX_OK;
-}
-
 /* A tensor of heads, of which `wide` bytes by `high` rows are a tile. */
 static dfx_status describe(const dfx_cuda *cuda, const dfx_mat *m, const cuuint64_t (&size)[3],
                            int64_t head_stride, int wide, int high, CUtensorMap *out) {
@@ -438,7 +424,6 @@ extern "C" dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op
                      k_size[3] = {E, (cuuint64_t)k->rows, n_heads},
                      v_size[3] = {(cuuint64_t)v->cols, E, n_heads};
     CUtensorMap map_q, map_k, map_v;
-    DFX_TRY(check_aligned(cuda, call));
     DFX_TRY(describe(cuda, q, q_size, E, E, ROWS, &map_q));
     DFX_TRY(describe(cuda, k, k_size, E, E, KEYS, &map_k));
     DFX_TRY(describe(cuda, v, v_size, E * v->ld, PART, E, &map_v));

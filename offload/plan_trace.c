@@ -28,7 +28,7 @@ static double product_rate(const dfx_op_call *call, const dfx_profile *f) {
                                                        : f->bf16_flops;
 }
 
-/* How many times as fast as in 16 bits attention in 8 bits is. Hopper's kernel by itself gains 1.46. A step gained 6.4 ms of the
+/* How many times as fast as in 16 bits attention in 8 bits is. Hopper's kernel by itself gains 1.46. A step gained 7.6 ms of the
  * 23.3 that attention takes of it, after what its codes take (kernels/PERF.md): at its power limit the card has more for all
  * else, too. What the other kernel gains is reckoned there, under "Cards we cannot measure", for those that are named here;
  * later data centre cards, and what is not known, gain nothing. */

@@ -21,6 +21,7 @@
 #include <math_constants.h>
 
 #include "kernels/cuda/cuda_internal.h"
+#include "kernels/cuda/cuda_mma.cuh"
 
 enum {
     WARPS = 4,
@@ -46,46 +47,16 @@ struct attention {
 
 /* ---- Instructions */
 
-__device__ static uint32_t shared_address(const void *p) {
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
-
-/* 16 bytes to shared memory in the background; zeros, and `src` is not looked at, when `there` is false. */
-__device__ static void copy_chunk(uint32_t dst, const bf16 *src, bool there) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src),
-                 "r"(there ? 16 : 0)
-                 : "memory");
-}
-
 __device__ static void wait_for_copies() {
     asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/* Four 8x8 matrices; lane i gives the address of row i % 8 of matrix i / 8. It gets values 2 (i % 4) and the next of row
- * i / 4 of each. */
-__device__ static void load_matrices(uint32_t (&r)[4], uint32_t address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(address)
-                 : "memory");
-}
-
-/* The same, each matrix transposed. */
+/* As dfx_cuda_load_matrices, each matrix transposed. */
 __device__ static void load_transposed(uint32_t (&r)[4], uint32_t address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(address)
                  : "memory");
-}
-
-/* c [16,8] += a [16,16] b [16,8]. Lane i holds of c: row i / 4, columns 2 (i % 4) and the next; the same of row
- * i / 4 + 8. */
-__device__ static void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                    uint32_t b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-        "{%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 __device__ static float exp2_fast(float x) {
@@ -123,7 +94,7 @@ __device__ static void fetch(uint32_t tile, const bf16 *src, int64_t ld, int fir
     src += (first + row) * ld + chunk * CHUNK;
 #pragma unroll
     for (int i = 0; i < ROWS; i += STEP) {
-        copy_chunk(tile + i * E * 2, src, i < n_there);
+        dfx_cuda_copy_async(tile + i * E * 2, src, i < n_there);
         src += STEP * ld;
     }
 }
@@ -139,10 +110,10 @@ __device__ static void multiply_keys(float (&s)[M][KEYS / 8][4], uint32_t querie
         b[AHEAD + 1][4]; /* of b, keys 0-7: values 0-7 and 8-15; keys 8-15: the same */
 #pragma unroll
     for (int m = 0; m < M; m++)
-        load_matrices(a[0][m], queries + m * 16 * E * 2);
+        dfx_cuda_load_matrices(a[0][m], queries + m * 16 * E * 2);
 #pragma unroll
     for (int i = 0; i < AHEAD; i++)
-        load_matrices(b[i], step_right(keys, i / WIDE) + i % WIDE * 16 * E * 2);
+        dfx_cuda_load_matrices(b[i], step_right(keys, i / WIDE) + i % WIDE * 16 * E * 2);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -154,16 +125,17 @@ __device__ static void multiply_keys(float (&s)[M][KEYS / 8][4], uint32_t querie
     for (int i = 0; i < STEPS; i++) {
         const int e = i / WIDE, n = i % WIDE, next = i + AHEAD, now = i % (AHEAD + 1);
         if (next < STEPS)
-            load_matrices(b[next % (AHEAD + 1)],
-                          step_right(keys, next / WIDE) + next % WIDE * 16 * E * 2);
+            dfx_cuda_load_matrices(b[next % (AHEAD + 1)],
+                                   step_right(keys, next / WIDE) + next % WIDE * 16 * E * 2);
         if (n == 0 && e + 1 < E / 16)
 #pragma unroll
             for (int m = 0; m < M; m++)
-                load_matrices(a[(e + 1) % 2][m], step_right(queries, e + 1) + m * 16 * E * 2);
+                dfx_cuda_load_matrices(a[(e + 1) % 2][m],
+                                       step_right(queries, e + 1) + m * 16 * E * 2);
 #pragma unroll
         for (int m = 0; m < M; m++) {
-            multiply_add(s[m][2 * n], a[e % 2][m], b[now][0], b[now][1]);
-            multiply_add(s[m][2 * n + 1], a[e % 2][m], b[now][2], b[now][3]);
+            dfx_cuda_multiply_add(s[m][2 * n], a[e % 2][m], b[now][0], b[now][1]);
+            dfx_cuda_multiply_add(s[m][2 * n + 1], a[e % 2][m], b[now][2], b[now][3]);
         }
     }
 }
@@ -195,8 +167,8 @@ __device__ static void multiply_values(float (&o)[M][E / 8][4], const float (&p)
                         pack(p[m][2 * k + j / 2][j % 2 * 2], p[m][2 * k + j / 2][j % 2 * 2 + 1]);
 #pragma unroll
         for (int m = 0; m < M; m++) {
-            multiply_add(o[m][2 * n], a[m], b[now][0], b[now][1]);
-            multiply_add(o[m][2 * n + 1], a[m], b[now][2], b[now][3]);
+            dfx_cuda_multiply_add(o[m][2 * n], a[m], b[now][0], b[now][1]);
+            dfx_cuda_multiply_add(o[m][2 * n + 1], a[m], b[now][2], b[now][3]);
         }
     }
 }
@@ -346,7 +318,7 @@ __global__ static void __launch_bounds__(THREADS) attend(const attention a) {
     float unit = bias ? 1.0f : a.scale * LOG2E;
     int n_keys = a.causal ? min(a.n_keys, query_0 + QUERIES) : a.n_keys;
 
-    uint32_t queries = shared_address(shared), stages = queries + QUERIES * E * 2;
+    uint32_t queries = dfx_cuda_shared_address(shared), stages = queries + QUERIES * E * 2;
     fetch<E, QUERIES>(queries, a.q + head * E, a.ldq, query_0, a.n_queries);
     fetch<E, KEYS>(stages, k, a.ldk, 0, a.n_keys);
     fetch<E, KEYS>(stages + TILE, v, a.ldv, 0, a.n_keys);

@@ -466,31 +466,12 @@ extern "C" bool dfx_cuda_attention_wide_fits(const dfx_cuda *cuda, const dfx_op_
            call->p.n_heads <= most_heads && is_in_build();
 }
 
-/* A tensor of blocks: 64 columns, rows, blocks; so that one copy brings `rows` rows of `blocks` blocks, one after the other. */
-static dfx_status describe(const dfx_cuda *cuda, const dfx_mat *m, int rows, int blocks,
-                           CUtensorMap *out) {
-    dfx_cuda_encode_fn encode;
-    DFX_TRY(dfx_cuda_find_encode(cuda, "attention", &encode));
-    cuuint64_t size[3] = {BLOCK, (cuuint64_t)m->rows, (cuuint64_t)m->cols / BLOCK};
-    cuuint64_t stride_bytes[2] = {(cuuint64_t)m->ld * sizeof(bf16), BLOCK * sizeof(bf16)};
-    cuuint32_t box[3] = {BLOCK, (cuuint32_t)rows, (cuuint32_t)blocks}, step[3] = {1, 1, 1};
-    CUresult result = encode(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, m->ptr, size, stride_bytes,
-                             box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (result != CUDA_SUCCESS)
-        return dfx_fail(cuda->base.sink, DFX_E_DEVICE,
-                        "cuda: attention: the driver takes no tensor of %lld rows, %lld apart, for "
-                        "TMA (error %d)",
-                        (long long)m->rows, (long long)m->ld, (int)result);
-    return DFX_OK;
-}
-
 extern "C" dfx_status dfx_cuda_attention_wide(dfx_cuda *cuda, const dfx_op_call *call) {
     const dfx_mat *m = call->m, *q = &m[DFX_ATTN_Q], *k = &m[DFX_ATTN_K], *v = &m[DFX_ATTN_V];
     CUtensorMap map_q, map_k, map_v;
-    DFX_TRY(describe(cuda, q, ROWS, BLOCKS, &map_q));
-    DFX_TRY(describe(cuda, k, KEYS, KEY_BLOCKS, &map_k));
-    DFX_TRY(describe(cuda, v, VALUE_ROWS, BLOCKS, &map_v));
+    DFX_TRY(dfx_cuda_map_heads(cuda, q, ROWS, BLOCKS, &map_q));
+    DFX_TRY(dfx_cuda_map_heads(cuda, k, KEYS, KEY_BLOCKS, &map_k));
+    DFX_TRY(dfx_cuda_map_heads(cuda, v, VALUE_ROWS, BLOCKS, &map_v));
     attention a = {.y = (bf16 *)m[0].ptr,
                    .ldy = m[0].ld,
                    .n_queries = (int)q->rows,

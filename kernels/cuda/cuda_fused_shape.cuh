@@ -7,13 +7,12 @@
 #include "kernels/cuda/cuda_wgmma.cuh"
 
 enum {
-    FUSED_GROUP = 128, /* threads that multiply together */
-    FUSED_ROWS = 64,   /* of one product */
-    FUSED_K = 128,     /* of a stage: bytes of a row */
-    FUSED_LOW_K = 64,  /* the same in values of t and u */
-    FUSED_ADD_K =
-        1024, /* of FP8: so many products are added by the tensor cores, see cuda_fused.cuh */
-    FUSED_SHORT_K = 4096, /* or so many, where there are no more */
+    FUSED_GROUP = 128,    /* threads that multiply together */
+    FUSED_ROWS = 64,      /* of one product */
+    FUSED_K = 128,        /* of a stage: bytes of a row */
+    FUSED_LOW_K = 64,     /* the same in values of t and u */
+    FUSED_ADD_K = 1024,   /* of FP8: what tensor cores add by themselves (cuda_fused.cuh) */
+    FUSED_SHORT_K = 4096, /* or that, where K is no greater */
     FUSED_STRIP = 32,     /* columns that a warp ends at a time */
     FUSED_BOX = 1024,     /* bytes of 16 rows of them */
     FUSED_SHARED = 232448 /* bytes that a block can have */

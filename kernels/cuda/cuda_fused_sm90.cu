@@ -185,8 +185,7 @@ static const fused_choice int8_choices[] = {
 };
 
 static const fused_choice fp8_short_choices[] = {
-    choice_of<fused_shape<FUSED_F8_SHORT, 2, 2, 192, 5, 2, true>>(
-        1.00), /* 128 x 192, by turns, two blocks */
+    choice_of<fused_shape<FUSED_F8_SHORT, 2, 2, 192, 5, 2, true>>(1.00), /* 128 x 192, turns, two */
     choice_of<fused_shape<FUSED_F8_SHORT, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
     choice_of<fused_shape<FUSED_F8_SHORT, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
 };

@@ -21,6 +21,11 @@ typedef CUresult (*dfx_cuda_encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuin
 /* `op`: who asks, for the message. Errors: DFX_E_DEVICE: the driver does not have it. */
 dfx_status dfx_cuda_find_encode(const dfx_cuda *cuda, const char *op, dfx_cuda_encode_fn *out);
 
+/* A BF16 matrix of attention as blocks of 64 columns, with the 128-byte swizzle: a copy brings `rows` rows of `blocks` blocks, one
+ * block after the other. Its coordinates: column in the block, row, block. Errors: DFX_E_DEVICE. */
+dfx_status dfx_cuda_map_heads(const dfx_cuda *cuda, const dfx_mat *m, int rows, int blocks,
+                              CUtensorMap *out);
+
 #ifdef __cplusplus
 }
 #endif

@@ -320,8 +320,7 @@ static double off_before(const operands *o, int64_t m, int64_t n) {
     if (o->in == DFX_DTYPE_BF16)
         return low + 0x1p-15;
     double rms = sqrt(k) * 448 * 448 / 3 * (double)o->xs[m] * (double)o->ws[n];
-    double n_added = k > 4096 ? 1024 : fmax(k, 256);
-    return low + 10 * 5e-4 * pow(n_added / 1024, 0.75) * rms;
+    return low + 10 * 5e-4 * pow(fmax(k, 256) / 1024, 0.75) * rms;
 }
 
 /* same: as another kernel's. */

@@ -12,9 +12,9 @@
  *
  * FP8: Hopper's tensor cores add e4m3 products with some 14 bits. Against exact sums, for normally distributed codes, also where
  * all of x are positive, the error is a part of the sums' root mean square that grows with K: 3.3e-4 for 512, 5e-4 for 1024,
- * 1.1e-3 for 3072, 3.0e-3 for 15360. One rounding to BF16 is 1.7e-3, rounding x and w to e4m3 some 3.7e-2. Up to
- * FUSED_SHORT_K they are left as they are, which leaves the registers for tiles that hide their ends; where K is greater, sums
- * of every FUSED_ADD_K are added to others in f32. */
+ * 1.1e-3 for 3072, 3.0e-3 for 15360. One rounding to BF16 is 1.7e-3, rounding x and w to e4m3 some 3.7e-2, beside which it does
+ * not count. Adding parts of K in f32 would want registers for a second set of sums, which smaller tiles and ends that are not
+ * hidden pay for: a tenth of the time (kernels/PERF.md). */
 #ifndef DFX_KERNELS_CUDA_FUSED_CUH
 #define DFX_KERNELS_CUDA_FUSED_CUH
 
@@ -143,51 +143,6 @@ static __device__ inline void multiply(Sum (&sums)[S::BLOCKS][S::N / 2], int n_s
     release(barriers, last);
 }
 
-/* The products of a stage, onto sums or, with add 0, instead of them. */
-template <class S>
-static __device__ inline void queue_stage(float (&sums)[S::N / 2], uint32_t x, uint32_t w,
-                                          int stage, int add) {
-    uint32_t at = stage * S::STAGE_BYTES;
-    uint64_t x_at = dfx_sm90_operand(x + at), w_at = dfx_sm90_operand(w + at);
-    dfx_sm90_products_begin();
-#pragma unroll
-    for (int step = 0; step < 4; step++)
-        dfx_sm90_product(sums, x_at + 2 * step, w_at + 2 * step, add | step);
-    dfx_sm90_products_commit();
-}
-
-template <class S>
-static __device__ inline void add_sums(float (&sums)[S::N / 2], const float (&others)[S::N / 2]) {
-#pragma unroll
-    for (int i = 0; i < S::N / 2; i++)
-        sums[i] += others[i];
-}
-
-/* With sums in f32 beside those of the tensor cores, which have FUSED_ADD_K. While a group adds, the others multiply. */
-template <class S>
-static __device__ inline void multiply_rounded(float (&sums)[S::N / 2], int n_stages, uint32_t x,
-                                               uint32_t w, fused_barriers<S> barriers,
-                                               fused_place<S::STAGES> &place) {
-    float part[S::N / 2];
-#pragma unroll
-    for (int i = 0; i < S::N / 2; i++)
-        sums[i] = 0.0f;
-    for (int k = 0; k < n_stages;) {
-        int first = k, end = min(k + FUSED_ADD_K / FUSED_K, n_stages), last = 0;
-        for (; k < end; k++, place.next()) {
-            dfx_sm90_wait_loop(barriers.full(place.stage), place.parity);
-            queue_stage<S>(part, x, w, place.stage, k - first);
-            dfx_sm90_products_wait<1>();
-            if (k > first)
-                release(barriers, last);
-            last = place.stage;
-        }
-        dfx_sm90_products_wait<0>();
-        release(barriers, last);
-        add_sums<S>(sums, part);
-    }
-}
-
 /* t u^T onto values, which are as scale_sums leaves them: the stages behind those of codes, 32 columns at a time, of which
  * the last may be half zeros. */
 template <class S>
@@ -268,10 +223,7 @@ static __device__ inline void multiply_tiles(const fused_args &a, char *shared,
         __syncwarp();
         if (S::TAKE_TURNS)
             dfx_sm90_meet(turn_of(group), 2 * FUSED_GROUP);
-        if constexpr (S::IN == FUSED_F8)
-            multiply_rounded<S>(sums[0], a.n_stages - n_after, x, w, barriers, place);
-        else
-            multiply<S>(sums, a.n_stages - n_after, n_after, x, w, barriers, place);
+        multiply<S>(sums, a.n_stages - n_after, n_after, x, w, barriers, place);
         const char *columns = shared + S::COLUMNS_AT + (n & 1) * S::COLUMNS_BYTES;
         dfx_sm90_wait_loop(barriers.columns_full(n & 1), n >> 1 & 1);
         if constexpr (LOW && !plain) {

@@ -11,15 +11,13 @@ enum {
     FUSED_ROWS = 64,      /* of one product */
     FUSED_K = 128,        /* of a stage: bytes of a row */
     FUSED_LOW_K = 64,     /* the same in values of t and u */
-    FUSED_ADD_K = 1024,   /* of FP8: what tensor cores add by themselves (cuda_fused.cuh) */
-    FUSED_SHORT_K = 4096, /* or that, where K is no greater */
     FUSED_STRIP = 32,     /* columns that a warp ends at a time */
     FUSED_BOX = 1024,     /* bytes of 16 rows of them */
     FUSED_SHARED = 232448 /* bytes that a block can have */
 };
 
-/* What x and w are. F8_SHORT: e4m3 with K of at most FUSED_SHORT_K, whose sums are as the tensor cores make them. */
-enum fused_in { FUSED_I8, FUSED_F8, FUSED_F8_SHORT, FUSED_BF16 };
+/* What x and w are. */
+enum fused_in { FUSED_I8, FUSED_F8, FUSED_BF16 };
 
 template <fused_in IN> struct fused_sum { typedef float type; };
 template <> struct fused_sum<FUSED_I8> { typedef int32_t type; };
@@ -54,7 +52,6 @@ struct fused_shape {
     /* Registers of a thread; together no more than there are at the start. */
     static constexpr int FEWER = GROUPS == 2 ? 24 : 32, MORE = GROUPS == 2 ? 240 : 160;
     static_assert(!TAKE_TURNS || GROUPS == 2, "turns");
-    static_assert(IN != FUSED_F8 || BLOCKS == 1, "registers for two sets of sums");
     static_assert(BOXES >= 2, "r wants a second box while the first is in use");
     static_assert((2 * STAGES + 4 + WARPS * BOXES) * 8 <= BARRIERS_BYTES, "barriers");
     static_assert(N % FUSED_STRIP == 0 && W_BOX % 8 == 0, "strips, swizzle");

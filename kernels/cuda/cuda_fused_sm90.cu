@@ -184,16 +184,10 @@ static const fused_choice int8_choices[] = {
     choice_of<fused_shape<FUSED_I8, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
 };
 
-static const fused_choice fp8_short_choices[] = {
-    choice_of<fused_shape<FUSED_F8_SHORT, 2, 2, 192, 5, 2, true>>(1.00), /* 128 x 192, turns, two */
-    choice_of<fused_shape<FUSED_F8_SHORT, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
-    choice_of<fused_shape<FUSED_F8_SHORT, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
-};
-
 static const fused_choice fp8_choices[] = {
-    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 2, false>>(1.00), /* 128 x 192, two blocks */
-    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
-    choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.82),  /* 128 x 96 */
+    choice_of<fused_shape<FUSED_F8, 2, 2, 192, 5, 2, true>>(1.00),  /* 128 x 192, by turns, two */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
+    choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
 };
 
 static const fused_choice bf16_choices[] = {
@@ -220,10 +214,7 @@ static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const fused_c
 static const fused_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
     const fused_choice *choices = int8_choices, *best;
     size_t n = DFX_COUNT(int8_choices);
-    if (p->in == DFX_DTYPE_F8_E4M3 && p->k <= FUSED_SHORT_K) {
-        choices = fp8_short_choices;
-        n = DFX_COUNT(fp8_short_choices);
-    } else if (p->in == DFX_DTYPE_F8_E4M3) {
+    if (p->in == DFX_DTYPE_F8_E4M3) {
         choices = fp8_choices;
         n = DFX_COUNT(fp8_choices);
     } else if (p->in == DFX_DTYPE_BF16) {

@@ -179,12 +179,13 @@ template <class S> static constexpr fused_choice choice_of(double rate) {
 
 static const fused_choice int8_choices[] = {
     choice_of<fused_shape<FUSED_I8, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
-    choice_of<fused_shape<FUSED_I8, 2, 2, 192, 5, 1, true>>(1.00),  /* 128 x 192, by turns */
+    choice_of<fused_shape<FUSED_I8, 2, 2, 192, 5, 2, true>>(1.00),  /* 128 x 192, by turns, two */
     choice_of<fused_shape<FUSED_I8, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
     choice_of<fused_shape<FUSED_I8, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
 };
 
 static const fused_choice fp8_choices[] = {
+    choice_of<fused_shape<FUSED_F8, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
     choice_of<fused_shape<FUSED_F8, 2, 2, 192, 5, 2, true>>(1.00),  /* 128 x 192, by turns, two */
     choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
     choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */

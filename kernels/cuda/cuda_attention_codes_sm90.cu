@@ -105,7 +105,7 @@ __device__ static void fetch_values(const places &at, const maps &m, int stage, 
 
 /* One thread. All stages are empty at first, so it waits for the phase before the first. */
 __device__ static void produce(const places &at, const attention &a, const maps &m) {
-    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS);
+    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS, 1);
     cursor ring = {0, 1};
     seat_cursor seat = {0, 1};
     for (int tile = (int)blockIdx.x; tile < way.n_tiles; tile += (int)gridDim.x) {
@@ -321,7 +321,7 @@ __device__ static void attend_tile(const places &at, const attention &a, const c
 
 /* The threads of one group. */
 __device__ static void consume(const places &at, const attention &a, int group) {
-    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS);
+    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS, 1);
     cursor k = {0, 0}, v = {0, 0};
     seat_cursor seat = {0, 0};
     rows r;

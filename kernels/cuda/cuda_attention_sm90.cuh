@@ -33,6 +33,10 @@ struct course {
     __device__ int query(int tile) const { return tile % n_row_tiles * QUERIES; }
 };
 
+template <int CLUSTER> __device__ static inline int rank_in_cluster() {
+    return CLUSTER > 1 ? (int)dfx_sm90_cluster_rank() : 0;
+}
+
 /* The barrier `empty` of the block that this lane tells, for release_to_all. Asked for before the products that are waited
  * for: ptxas finds it late, behind arithmetic that nobody waits for, and then so is the arrival. */
 template <int CLUSTER> __device__ static inline uint32_t empty_of_lane(uint32_t empty) {

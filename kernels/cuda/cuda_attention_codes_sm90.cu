@@ -9,6 +9,7 @@
  * have two places as well.
  *   Sums of int8 products begin at ZERO_SCORE, so that they are floats as they stand.
  *   Queries have two places, so that scores of the next tile's first keys are made before this one's outputs are written.
+ *   Of a cluster of two blocks, each fetches half of the keys of a tile, and 64 of the 128 rows of its values.
  *   Keys are visited in order: only the last tile may be partly masked, and the first half has a key.
  *   Values come transposed, within 16 tokens in the order in which a thread has scores (dfx_v_codes_place); a tile of them is
  * three parts of 64 keys.
@@ -96,33 +97,59 @@ __device__ static void fetch_queries(const places &at, const maps &m, const seat
     }
 }
 
-__device__ static void fetch_values(const places &at, const maps &m, int stage, int key, int head) {
-    uint32_t full = at.values_full(stage);
-    dfx_sm90_arrive_expect(full, KEYS_BYTES);
-    for (int part = 0; part < KEYS / PART; part++)
-        dfx_sm90_load(at.values(stage) + part * PART_BYTES, m.v, full, key + part * PART, 0, head);
+/* This block's share of a box, to all blocks of the cluster. */
+template <int CLUSTER>
+__device__ static void fetch_share(uint32_t dst, const CUtensorMap *map, uint32_t full, int x,
+                                   int y, int head) {
+    if (CLUSTER == 1)
+        dfx_sm90_load(dst, map, full, x, y, head);
+    else
+        dfx_sm90_load_all(dst, map, full, x, y, head, (1 << CLUSTER) - 1);
 }
 
-/* One thread. All stages are empty at first, so it waits for the phase before the first. */
+template <int CLUSTER>
+__device__ static void fetch_keys(const places &at, const maps &m, int stage, int key, int head) {
+    const int share = KEYS / CLUSTER;
+    int first = rank_in_cluster<CLUSTER>() * share;
+    uint32_t full = at.keys_full(stage);
+    dfx_sm90_arrive_expect(full, KEYS_BYTES);
+    fetch_share<CLUSTER>(at.keys(stage) + first * E, m.k, full, 0, key + first, head);
+}
+
+template <int CLUSTER>
+__device__ static void fetch_values(const places &at, const maps &m, int stage, int key, int head) {
+    const int share = E / CLUSTER;
+    int first = rank_in_cluster<CLUSTER>() * share;
+    uint32_t full = at.values_full(stage), dst = at.values(stage) + first * PART;
+    dfx_sm90_arrive_expect(full, KEYS_BYTES);
+    for (int part = 0; part < KEYS / PART; part++)
+        fetch_share<CLUSTER>(dst + part * PART_BYTES, m.v, full, key + part * PART, first, head);
+}
+
+/* One thread. All stages are empty at first, so it waits for the phase before the first. In a cluster it stays until all are
+ * empty again: the others tell so in this block's shared memory. */
+template <int CLUSTER>
 __device__ static void produce(const places &at, const attention &a, const maps &m) {
-    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS);
+    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS, CLUSTER);
     cursor ring = {0, 1};
     seat_cursor seat = {0, 1};
     for (int tile = (int)blockIdx.x; tile < way.n_tiles; tile += (int)gridDim.x) {
         int head = way.head(tile);
 #pragma unroll 1
         for (int i = 0; i < way.n_key_tiles; i++) {
-            uint32_t keys_full = at.keys_full(ring.stage);
             dfx_sm90_wait(at.keys_empty(ring.stage), ring.parity);
-            dfx_sm90_arrive_expect(keys_full, KEYS_BYTES);
-            dfx_sm90_load(at.keys(ring.stage), m.k, keys_full, 0, i * KEYS, head);
+            fetch_keys<CLUSTER>(at, m, ring.stage, i * KEYS, head);
             if (i == 0)
                 fetch_queries(at, m, seat, way.query(tile), head);
             dfx_sm90_wait(at.values_empty(ring.stage), ring.parity);
-            fetch_values(at, m, ring.stage, i * KEYS, head);
+            fetch_values<CLUSTER>(at, m, ring.stage, i * KEYS, head);
             ring.next();
         }
         seat.next();
+    }
+    for (int i = 0; CLUSTER > 1 && i < STAGES; i++, ring.next()) {
+        dfx_sm90_wait(at.keys_empty(ring.stage), ring.parity);
+        dfx_sm90_wait(at.values_empty(ring.stage), ring.parity);
     }
 }
 
@@ -185,7 +212,7 @@ __device__ static void fade_outputs(rows &r) {
 
 /* Weights of the first half of a tile's keys. Along with them: scores of the second half, and the product with the values that
  * were before, if there are any. */
-template <bool FIRST>
+template <int CLUSTER, bool FIRST>
 __device__ static void advance_first(const places &at, rows &r, uint32_t queries, cursor &k,
                                      cursor &v) {
     multiply_keys(r.s[1], queries, at.keys(k.stage) + HALF * E);
@@ -197,10 +224,10 @@ __device__ static void advance_first(const places &at, rows &r, uint32_t queries
     dfx_sm90_products_wait<0>();
     hold(r.s[1]);
     dfx_sm90_hold(r.o);
-    release(at.keys_empty(k.stage));
+    release_to_all<CLUSTER>(empty_of_lane<CLUSTER>(at.keys_empty(k.stage)));
     k.next();
     if (!FIRST) {
-        release(at.values_empty(v.stage));
+        release_to_all<CLUSTER>(empty_of_lane<CLUSTER>(at.values_empty(v.stage)));
         v.next();
     }
     if (moved)
@@ -225,11 +252,11 @@ __device__ static void advance_second(const places &at, rows &r, uint32_t querie
         fade_outputs(r);
 }
 
-__device__ static void end_values(const places &at, rows &r, cursor &v) {
+template <int CLUSTER> __device__ static void end_values(const places &at, rows &r, cursor &v) {
     multiply_values<1>(r, at.values(v.stage));
     dfx_sm90_products_wait<0>();
     dfx_sm90_hold(r.o);
-    release(at.values_empty(v.stage));
+    release_to_all<CLUSTER>(empty_of_lane<CLUSTER>(at.values_empty(v.stage)));
     v.next();
 }
 
@@ -293,13 +320,14 @@ __device__ static void store(const attention &a, const rows &r, int query, int h
 }
 
 /* All keys of one tile of queries, of which the first scores are there. */
+template <int CLUSTER>
 __device__ static void attend_tile(const places &at, const attention &a, const course &way, rows &r,
                                    int group, seat_cursor &seat, cursor &k, cursor &v, bool more) {
     uint32_t queries = at.queries(group, seat.stage);
     int n_last = a.n_keys - (way.n_key_tiles - 1) * KEYS;
     if (way.n_key_tiles == 1)
         mask(r.s[0], n_last);
-    advance_first<true>(at, r, queries, k, v);
+    advance_first<CLUSTER, true>(at, r, queries, k, v);
 #pragma unroll 1
     for (int i = 1; i < way.n_key_tiles; i++) {
         if (i == MANY_TILES)
@@ -307,7 +335,7 @@ __device__ static void attend_tile(const places &at, const attention &a, const c
         advance_second(at, r, queries, k, v, true, i == MANY_TILES);
         if (i == way.n_key_tiles - 1)
             mask(r.s[0], n_last);
-        advance_first<false>(at, r, queries, k, v);
+        advance_first<CLUSTER, false>(at, r, queries, k, v);
     }
     release(at.queries_empty(group, seat.stage));
     mask(r.s[1], n_last - HALF);
@@ -316,12 +344,13 @@ __device__ static void attend_tile(const places &at, const attention &a, const c
         dfx_sm90_wait(at.queries_full(group, seat.stage), seat.parity);
     }
     advance_second(at, r, at.queries(group, seat.stage), k, v, more, false);
-    end_values(at, r, v);
+    end_values<CLUSTER>(at, r, v);
 }
 
 /* The threads of one group. */
+template <int CLUSTER>
 __device__ static void consume(const places &at, const attention &a, int group) {
-    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS);
+    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS, CLUSTER);
     cursor k = {0, 0}, v = {0, 0};
     seat_cursor seat = {0, 0};
     rows r;
@@ -336,18 +365,18 @@ __device__ static void consume(const places &at, const attention &a, int group) 
         bool more = tile + (int)gridDim.x < way.n_tiles;
         begin_rows(r, units);
         units = find_units(a, way, more ? tile + (int)gridDim.x : tile, group);
-        attend_tile(at, a, way, r, group, seat, k, v, more);
+        attend_tile<CLUSTER>(at, a, way, r, group, seat, k, v, more);
         store(a, r, way.query(tile) + group * ROWS, way.head(tile));
     }
 }
 
-__device__ static void make_barriers(const places &at) {
+template <int CLUSTER> __device__ static void make_barriers(const places &at) {
     const int warps = GROUP / 32;
     for (int i = 0; i < STAGES; i++) {
         dfx_sm90_barrier_init(at.keys_full(i), 1);
-        dfx_sm90_barrier_init(at.keys_empty(i), GROUPS * warps);
+        dfx_sm90_barrier_init(at.keys_empty(i), CLUSTER * GROUPS * warps);
         dfx_sm90_barrier_init(at.values_full(i), 1);
-        dfx_sm90_barrier_init(at.values_empty(i), GROUPS * warps);
+        dfx_sm90_barrier_init(at.values_empty(i), CLUSTER * GROUPS * warps);
     }
     for (int i = 0; i < SEATS * GROUPS; i++) {
         dfx_sm90_barrier_init(at.queries_full(i % GROUPS, i / GROUPS), 1);
@@ -361,6 +390,7 @@ enum { MOST_THREADS = THREADS };
 enum { MOST_THREADS = 32 }; /* of the empty kernel: a launch of THREADS fails */
 #endif
 
+template <int CLUSTER>
 __global__ static void __launch_bounds__(MOST_THREADS, 1)
     attend(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
            const __grid_constant__ CUtensorMap map_v, const attention a) {
@@ -369,15 +399,17 @@ __global__ static void __launch_bounds__(MOST_THREADS, 1)
     const places at = {(uint32_t)__cvta_generic_to_shared(shared)};
     int group = __shfl_sync(0xffffffff, (int)threadIdx.x / GROUP, 0); /* known to be a warp's */
     if (threadIdx.x == 0)
-        make_barriers(at);
+        make_barriers<CLUSTER>(at);
     __syncthreads();
+    if (CLUSTER > 1)
+        dfx_sm90_cluster_meet();
     if (group == 0) {
         dfx_sm90_registers_fewer<PRODUCER_REGISTERS>();
         if (threadIdx.x == 0)
-            produce(at, a, {&map_q, &map_k, &map_v});
+            produce<CLUSTER>(at, a, {&map_q, &map_k, &map_v});
     } else {
         dfx_sm90_registers_more<CONSUMER_REGISTERS>();
-        consume(at, a, group - 1);
+        consume<CLUSTER>(at, a, group - 1);
     }
 #endif
 }
@@ -386,7 +418,7 @@ __global__ static void __launch_bounds__(MOST_THREADS, 1)
 
 static bool is_in_build() {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, attend) == cudaSuccess &&
+    return cudaFuncGetAttributes(&attributes, attend<2>) == cudaSuccess &&
            attributes.maxThreadsPerBlock >= THREADS;
 }
 
@@ -424,9 +456,10 @@ extern "C" dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op
                      k_size[3] = {E, (cuuint64_t)k->rows, n_heads},
                      v_size[3] = {(cuuint64_t)v->cols, E, n_heads};
     CUtensorMap map_q, map_k, map_v;
+    int cluster = cluster_asked();
     DFX_TRY(describe(cuda, q, q_size, E, E, ROWS, &map_q));
-    DFX_TRY(describe(cuda, k, k_size, E, E, KEYS, &map_k));
-    DFX_TRY(describe(cuda, v, v_size, E * v->ld, PART, E, &map_v));
+    DFX_TRY(describe(cuda, k, k_size, E, E, KEYS / cluster, &map_k));
+    DFX_TRY(describe(cuda, v, v_size, E * v->ld, PART, E / cluster, &map_v));
     attention a = {.y = (bf16 *)m[0].ptr,
                    .q_scale = (const float *)m[DFX_ATTN_Q_SCALE].ptr,
                    .center = (const float *)m[DFX_ATTN_CENTER].ptr,
@@ -437,13 +470,8 @@ extern "C" dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op
                    .n_keys = (int)k->rows,
                    .n_heads = call->p.n_heads,
                    .scale = call->p.scale};
-    cudaError_t error =
-        cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
-    if (error == cudaSuccess) {
-        int n_tiles = (a.n_queries + QUERIES - 1) / QUERIES * a.n_heads;
-        int n_blocks = n_tiles < cuda->n_multiprocessors ? n_tiles : cuda->n_multiprocessors;
-        attend<<<n_blocks, THREADS, SHARED_BYTES, cuda->compute>>>(map_q, map_k, map_v, a);
-        error = cudaGetLastError();
-    }
+    cudaError_t error = launch_clusters(cluster == 2 ? attend<2> : attend<1>, cluster,
+                                        cuda->n_multiprocessors, a.n_queries, a.n_heads,
+                                        SHARED_BYTES, cuda->compute, map_q, map_k, map_v, a);
     return dfx_cuda_check(cuda, error, "attention_codes");
 }

@@ -1,5 +1,5 @@
 /* ATTENTION on Hopper, heads of 128 without bias or causal mask: y = softmax(scale q k^T) v, exact, no N^2 buffer.
- *   Bound: arithmetic, 4 Tq Tk D operations. Keys and values of a head are read again for each tile of queries, from L2.
+ *   Bound: arithmetic, 4 Tq Tk D operations. Keys and values of a head are read from L2, again for each cluster's queries.
  *
  * A block is a producer and two groups of four warps. One thread of the producer copies tiles to shared memory by TMA: the
  * queries of each group, then stages of keys and values, in a ring. Each group has 64 queries, passes over all keys with the
@@ -11,6 +11,8 @@
  *   probabilities (48) and outputs (64) fit the 240 that a consumer gets. The larger, the fewer turns: kernels/PERF.md.
  *   Blocks stay on their multiprocessor and take every n-th tile of queries, heads in order, so that few heads' keys and
  *   values are in use at a time, and the producer fetches for the next tile while the last is written.
+ *   Two blocks are a cluster (cuda_attention_sm90.cuh), or one. Of two, each fetches 64 of the head's 128 columns of a tile of
+ * keys or values, for both.
  *   Keys are visited from the last tile to the first: only the first visited may be partly masked, and it has a key.
  *
  * Order of the sums depends on shapes alone: the same bits each run. What lies beyond the operands' rows or columns is not
@@ -84,9 +86,25 @@ __device__ static void fetch_queries(const places &at, const maps &m, uint32_t p
     }
 }
 
-/* One thread. All stages are empty at first, so it waits for the phase before the first. */
+/* A tile of keys or values from row `key` on, or this block's share of it to all blocks of the cluster. */
+template <int CLUSTER>
+__device__ static void fetch_keys(uint32_t dst, const CUtensorMap *map, uint32_t full, int key,
+                                  int head) {
+    dfx_sm90_arrive_expect(full, KEYS_BYTES);
+    if (CLUSTER == 1) {
+        dfx_sm90_load(dst, map, full, 0, key, head * (E / 64));
+    } else {
+        int rank = (int)dfx_sm90_cluster_rank();
+        dfx_sm90_load_all(dst + rank * (KEYS_BYTES / CLUSTER), map, full, 0, key,
+                          head * (E / 64) + rank, (1 << CLUSTER) - 1);
+    }
+}
+
+/* One thread. All stages are empty at first, so it waits for the phase before the first. In a cluster it stays until all are
+ * empty again: the others tell so in this block's shared memory. */
+template <int CLUSTER>
 __device__ static void produce(const places &at, const attention &a, const maps &m) {
-    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS);
+    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS, CLUSTER);
     cursor ring = {0, 1};
     uint32_t queries_parity = 1;
     for (int tile = (int)blockIdx.x; tile < way.n_tiles; tile += (int)gridDim.x) {
@@ -95,16 +113,18 @@ __device__ static void produce(const places &at, const attention &a, const maps 
         for (int i = way.n_key_tiles - 1; i >= 0; i--) {
             uint32_t keys_full = at.keys_full(ring.stage), values_full = at.values_full(ring.stage);
             dfx_sm90_wait(at.keys_empty(ring.stage), ring.parity);
-            dfx_sm90_arrive_expect(keys_full, KEYS_BYTES);
-            dfx_sm90_load(at.keys(ring.stage), m.k, keys_full, 0, i * KEYS, head * (E / 64));
+            fetch_keys<CLUSTER>(at.keys(ring.stage), m.k, keys_full, i * KEYS, head);
             if (i == way.n_key_tiles - 1)
                 fetch_queries(at, m, queries_parity, way.query(tile), head);
             dfx_sm90_wait(at.values_empty(ring.stage), ring.parity);
-            dfx_sm90_arrive_expect(values_full, KEYS_BYTES);
-            dfx_sm90_load(at.values(ring.stage), m.v, values_full, 0, i * KEYS, head * (E / 64));
+            fetch_keys<CLUSTER>(at.values(ring.stage), m.v, values_full, i * KEYS, head);
             ring.next();
         }
         queries_parity ^= 1;
+    }
+    for (int i = 0; CLUSTER > 1 && i < STAGES; i++, ring.next()) {
+        dfx_sm90_wait(at.keys_empty(ring.stage), ring.parity);
+        dfx_sm90_wait(at.values_empty(ring.stage), ring.parity);
     }
 }
 
@@ -224,8 +244,10 @@ __device__ static void pass_turn(int group) {
 }
 
 /* Scores of the first keys, which nothing goes along with. */
+template <int CLUSTER>
 __device__ static void begin_rows(const places &at, const attention &a, rows &r, int group,
                                   cursor &k) {
+    uint32_t keys_empty = empty_of_lane<CLUSTER>(at.keys_empty(k.stage));
     dfx_sm90_wait(at.keys_full(k.stage), k.parity);
     dfx_sm90_products_begin();
     multiply_keys(r, at.queries(group), at.keys(k.stage));
@@ -239,7 +261,7 @@ __device__ static void begin_rows(const places &at, const attention &a, rows &r,
         r.o[i] = 0;
     dfx_sm90_products_wait<0>();
     dfx_sm90_hold(r.s);
-    release(at.keys_empty(k.stage));
+    release_to_all<CLUSTER>(keys_empty);
     k.next();
     if (a.n_keys % KEYS)
         mask(r, a.n_keys % KEYS);
@@ -249,8 +271,11 @@ __device__ static void begin_rows(const places &at, const attention &a, rows &r,
 
 /* Scores of the next keys, and the product with the values of the last. The new maximum is found before that product is
  * waited for; exponentials are not, as they have the other group's products to go along with. */
+template <int CLUSTER>
 __device__ static void advance(const places &at, const attention &a, rows &r, int group, cursor &k,
                                cursor &v) {
+    uint32_t keys_empty = empty_of_lane<CLUSTER>(at.keys_empty(k.stage));
+    uint32_t values_empty = empty_of_lane<CLUSTER>(at.values_empty(v.stage));
     take_turn(group);
     dfx_sm90_wait(at.keys_full(k.stage), k.parity);
     dfx_sm90_hold(r.o);
@@ -262,31 +287,33 @@ __device__ static void advance(const places &at, const attention &a, rows &r, in
     pass_turn(group);
     dfx_sm90_products_wait<1>();
     dfx_sm90_hold(r.s);
-    release(at.keys_empty(k.stage));
+    release_to_all<CLUSTER>(keys_empty);
     k.next();
     raise_top(r, a.unit);
     dfx_sm90_products_wait<0>();
     dfx_sm90_hold(r.o);
-    release(at.values_empty(v.stage));
+    release_to_all<CLUSTER>(values_empty);
     v.next();
     soften(r, a.unit);
     fade_outputs(r);
 }
 
-__device__ static void end_rows(const places &at, rows &r, cursor &v) {
+template <int CLUSTER> __device__ static void end_rows(const places &at, rows &r, cursor &v) {
+    uint32_t values_empty = empty_of_lane<CLUSTER>(at.values_empty(v.stage));
     dfx_sm90_wait(at.values_full(v.stage), v.parity);
     dfx_sm90_hold(r.o);
     dfx_sm90_products_begin();
     multiply_values(r, at.values(v.stage));
     dfx_sm90_products_wait<0>();
     dfx_sm90_hold(r.o);
-    release(at.values_empty(v.stage));
+    release_to_all<CLUSTER>(values_empty);
     v.next();
 }
 
 /* The threads of one group. */
+template <int CLUSTER>
 __device__ static void consume(const places &at, const attention &a, int group) {
-    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS);
+    const course way(a.n_queries, a.n_keys, a.n_heads, KEYS, CLUSTER);
     cursor k = {0, 0}, v = {0, 0};
     uint32_t queries_parity = 0;
     if (group == GROUPS - 1)
@@ -294,24 +321,24 @@ __device__ static void consume(const places &at, const attention &a, int group) 
     for (int tile = (int)blockIdx.x; tile < way.n_tiles; tile += (int)gridDim.x) {
         rows r;
         dfx_sm90_wait(at.queries_full(group), queries_parity);
-        begin_rows(at, a, r, group, k);
+        begin_rows<CLUSTER>(at, a, r, group, k);
 #pragma unroll 1
         for (int i = 1; i < way.n_key_tiles; i++)
-            advance(at, a, r, group, k, v);
+            advance<CLUSTER>(at, a, r, group, k, v);
         release(at.queries_empty(group));
-        end_rows(at, r, v);
+        end_rows<CLUSTER>(at, r, v);
         store(a, r, way.query(tile) + group * ROWS, way.head(tile));
         queries_parity ^= 1;
     }
 }
 
-__device__ static void make_barriers(const places &at) {
+template <int CLUSTER> __device__ static void make_barriers(const places &at) {
     const int warps = GROUP / 32;
     for (int i = 0; i < STAGES; i++) {
         dfx_sm90_barrier_init(at.keys_full(i), 1);
-        dfx_sm90_barrier_init(at.keys_empty(i), GROUPS * warps);
+        dfx_sm90_barrier_init(at.keys_empty(i), CLUSTER * GROUPS * warps);
         dfx_sm90_barrier_init(at.values_full(i), 1);
-        dfx_sm90_barrier_init(at.values_empty(i), GROUPS * warps);
+        dfx_sm90_barrier_init(at.values_empty(i), CLUSTER * GROUPS * warps);
     }
     for (int i = 0; i < GROUPS; i++) {
         dfx_sm90_barrier_init(at.queries_full(i), 1);
@@ -325,6 +352,7 @@ enum { MOST_THREADS = THREADS };
 enum { MOST_THREADS = 32 }; /* of the empty kernel: a launch of THREADS fails */
 #endif
 
+template <int CLUSTER>
 __global__ static void __launch_bounds__(MOST_THREADS, 1)
     attend(const __grid_constant__ CUtensorMap map_q, const __grid_constant__ CUtensorMap map_k,
            const __grid_constant__ CUtensorMap map_v, const attention a) {
@@ -333,15 +361,17 @@ __global__ static void __launch_bounds__(MOST_THREADS, 1)
     const places at = {(uint32_t)__cvta_generic_to_shared(shared)};
     int group = __shfl_sync(0xffffffff, (int)threadIdx.x / GROUP, 0); /* known to be a warp's */
     if (threadIdx.x == 0)
-        make_barriers(at);
+        make_barriers<CLUSTER>(at);
     __syncthreads();
+    if (CLUSTER > 1)
+        dfx_sm90_cluster_meet();
     if (group == 0) {
         dfx_sm90_registers_fewer<PRODUCER_REGISTERS>();
         if (threadIdx.x == 0)
-            produce(at, a, {&map_q, &map_k, &map_v});
+            produce<CLUSTER>(at, a, {&map_q, &map_k, &map_v});
     } else {
         dfx_sm90_registers_more<CONSUMER_REGISTERS>();
-        consume(at, a, group - 1);
+        consume<CLUSTER>(at, a, group - 1);
     }
 #endif
 }
@@ -350,7 +380,7 @@ __global__ static void __launch_bounds__(MOST_THREADS, 1)
 
 static bool is_in_build() {
     cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, attend) == cudaSuccess &&
+    return cudaFuncGetAttributes(&attributes, attend<2>) == cudaSuccess &&
            attributes.maxThreadsPerBlock >= THREADS;
 }
 
@@ -367,22 +397,18 @@ extern "C" bool dfx_cuda_attention_sm90_fits(const dfx_cuda *cuda, const dfx_op_
 extern "C" dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call) {
     const dfx_mat *m = call->m, *q = &m[DFX_ATTN_Q], *k = &m[DFX_ATTN_K], *v = &m[DFX_ATTN_V];
     CUtensorMap map_q, map_k, map_v;
+    int cluster = cluster_asked(), share = E / 64 / cluster; /* halves that a block fetches */
     DFX_TRY(dfx_cuda_map_heads(cuda, q, ROWS, E / 64, &map_q));
-    DFX_TRY(dfx_cuda_map_heads(cuda, k, KEYS, E / 64, &map_k));
-    DFX_TRY(dfx_cuda_map_heads(cuda, v, KEYS, E / 64, &map_v));
+    DFX_TRY(dfx_cuda_map_heads(cuda, k, KEYS, share, &map_k));
+    DFX_TRY(dfx_cuda_map_heads(cuda, v, KEYS, share, &map_v));
     attention a = {.y = (bf16 *)m[0].ptr,
                    .ldy = m[0].ld,
                    .n_queries = (int)q->rows,
                    .n_keys = (int)k->rows,
                    .n_heads = call->p.n_heads,
                    .unit = call->p.scale * LOG2E};
-    cudaError_t error =
-        cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
-    if (error == cudaSuccess) {
-        int n_tiles = (a.n_queries + QUERIES - 1) / QUERIES * a.n_heads;
-        int n_blocks = n_tiles < cuda->n_multiprocessors ? n_tiles : cuda->n_multiprocessors;
-        attend<<<n_blocks, THREADS, SHARED_BYTES, cuda->compute>>>(map_q, map_k, map_v, a);
-        error = cudaGetLastError();
-    }
+    cudaError_t error = launch_clusters(cluster == 2 ? attend<2> : attend<1>, cluster,
+                                        cuda->n_multiprocessors, a.n_queries, a.n_heads,
+                                        SHARED_BYTES, cuda->compute, map_q, map_k, map_v, a);
     return dfx_cuda_check(cuda, error, "attention");
 }

@@ -1,7 +1,12 @@
 /* What attention on Hopper in 16 and in 8 bits shares: heads of 128, tiles of queries, and who takes which. A block is a producer
- * and two groups of four warps, each of which has 64 queries. */
+ * and two groups of four warps, each of which has 64 queries.
+ *   The blocks of a cluster have adjacent tiles of queries of one head, so they want the same keys and values at the same time.
+ * Each fetches its share, which TMA writes to all of them: a stage is full when all shares are there, and empty when the groups
+ * of all blocks are done with it. */
 #ifndef DFX_KERNELS_CUDA_ATTENTION_SM90_CUH
 #define DFX_KERNELS_CUDA_ATTENTION_SM90_CUH
+
+#include <stdlib.h>
 
 #include "kernels/cuda/cuda_attention_rows.cuh"
 
@@ -17,15 +22,64 @@ enum {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-/* The tiles of queries of a block: first, first + gridDim.x, ... */
+/* The tiles of queries of a block: first, first + gridDim.x, ... A head's are a multiple of `cluster`; the last may have no
+ * queries. */
 struct course {
     int n_row_tiles, n_key_tiles, n_tiles;
-    __device__ course(int n_queries, int n_keys, int n_heads, int keys_a_tile)
-        : n_row_tiles((n_queries + QUERIES - 1) / QUERIES),
+    __device__ course(int n_queries, int n_keys, int n_heads, int keys_a_tile, int cluster)
+        : n_row_tiles((n_queries + cluster * QUERIES - 1) / (cluster * QUERIES) * cluster),
           n_key_tiles((n_keys + keys_a_tile - 1) / keys_a_tile), n_tiles(n_row_tiles * n_heads) {}
     __device__ int head(int tile) const { return tile / n_row_tiles; }
     __device__ int query(int tile) const { return tile % n_row_tiles * QUERIES; }
 };
+
+template <int CLUSTER> __device__ static inline int rank_in_cluster() {
+    return CLUSTER > 1 ? (int)dfx_sm90_cluster_rank() : 0;
+}
+
+/* The barrier `empty` of the block that this lane tells, for release_to_all. Asked for before the products that are waited
+ * for: ptxas finds it late, behind arithmetic that nobody waits for, and then so is the arrival. */
+template <int CLUSTER> __device__ static inline uint32_t empty_of_lane(uint32_t empty) {
+    return CLUSTER > 1 ? dfx_sm90_barrier_at(empty, threadIdx.x % CLUSTER) : empty;
+}
+
+/* To the producers of all blocks of the cluster, each by one lane of the warp. */
+template <int CLUSTER> __device__ static inline void release_to_all(uint32_t empty) {
+    if (CLUSTER == 1)
+        release(empty);
+    else if (threadIdx.x % 32 < CLUSTER)
+        dfx_sm90_arrive_there(empty);
+}
 #endif
+
+/* Blocks of a cluster. */
+static inline int cluster_asked() {
+    const char *text = getenv("DFX_ATTN_CLUSTER");
+    return text && text[0] == '1' ? 1 : 2;
+}
+
+/* As many clusters as stay on the multiprocessors, or as there is work for. */
+template <class... Args>
+static cudaError_t launch_clusters(void (*kernel)(Args...), int cluster, int n_multiprocessors,
+                                   int n_queries, int n_heads, int shared_bytes,
+                                   cudaStream_t stream, Args... args) {
+    int n = (n_queries + cluster * QUERIES - 1) / (cluster * QUERIES) * n_heads;
+    if (n > n_multiprocessors / cluster)
+        n = n_multiprocessors / cluster;
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = (unsigned)cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(n * cluster));
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = (size_t)shared_bytes;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = cluster > 1;
+    cudaError_t error =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    return error == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, args...) : error;
+}
 
 #endif

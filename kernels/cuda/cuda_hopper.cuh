@@ -49,6 +49,17 @@ static __device__ inline void dfx_sm90_arrive_at(uint32_t barrier, uint32_t rank
                  : "memory");
 }
 
+/* In two steps: where that barrier is, and to arrive there. */
+static __device__ inline uint32_t dfx_sm90_barrier_at(uint32_t barrier, uint32_t rank) {
+    uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(barrier), "r"(rank));
+    return there;
+}
+
+static __device__ inline void dfx_sm90_arrive_there(uint32_t there) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+}
+
 /* Until the phase of this parity has ended; the phase before the first counts as parity 1. */
 static __device__ inline void dfx_sm90_wait(uint32_t barrier, uint32_t parity) {
     asm volatile("{\n"
@@ -144,6 +155,16 @@ static __device__ inline void dfx_sm90_load_all(uint32_t dst, const CUtensorMap 
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
                  ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(dst),
                  "l"(map), "r"(barrier), "r"(col), "r"(row), "h"(blocks)
+                 : "memory");
+}
+
+/* Of a tensor of three dimensions. */
+static __device__ inline void dfx_sm90_load_all(uint32_t dst, const CUtensorMap *map,
+                                                uint32_t barrier, int x, int y, int z,
+                                                uint16_t blocks) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(dst),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(blocks)
                  : "memory");
 }
 

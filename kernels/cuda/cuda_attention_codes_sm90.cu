@@ -456,7 +456,7 @@ extern "C" dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op
                      k_size[3] = {E, (cuuint64_t)k->rows, n_heads},
                      v_size[3] = {(cuuint64_t)v->cols, E, n_heads};
     CUtensorMap map_q, map_k, map_v;
-    int cluster = cluster_asked();
+    int cluster = cluster_of(cuda->n_multiprocessors, (int)q->rows, call->p.n_heads);
     DFX_TRY(describe(cuda, q, q_size, E, E, ROWS, &map_q));
     DFX_TRY(describe(cuda, k, k_size, E, E, KEYS / cluster, &map_k));
     DFX_TRY(describe(cuda, v, v_size, E * v->ld, PART, E / cluster, &map_v));

@@ -397,7 +397,8 @@ extern "C" bool dfx_cuda_attention_sm90_fits(const dfx_cuda *cuda, const dfx_op_
 extern "C" dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call *call) {
     const dfx_mat *m = call->m, *q = &m[DFX_ATTN_Q], *k = &m[DFX_ATTN_K], *v = &m[DFX_ATTN_V];
     CUtensorMap map_q, map_k, map_v;
-    int cluster = cluster_asked(), share = E / 64 / cluster; /* halves that a block fetches */
+    int cluster = cluster_of(cuda->n_multiprocessors, (int)q->rows, call->p.n_heads);
+    int share = E / 64 / cluster; /* halves that a block fetches */
     DFX_TRY(dfx_cuda_map_heads(cuda, q, ROWS, E / 64, &map_q));
     DFX_TRY(dfx_cuda_map_heads(cuda, k, KEYS, share, &map_k));
     DFX_TRY(dfx_cuda_map_heads(cuda, v, KEYS, share, &map_v));

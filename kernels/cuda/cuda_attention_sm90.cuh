@@ -6,8 +6,6 @@
 #ifndef DFX_KERNELS_CUDA_ATTENTION_SM90_CUH
 #define DFX_KERNELS_CUDA_ATTENTION_SM90_CUH
 
-#include <stdlib.h>
-
 #include "kernels/cuda/cuda_attention_rows.cuh"
 
 enum {
@@ -52,10 +50,16 @@ template <int CLUSTER> __device__ static inline void release_to_all(uint32_t emp
 }
 #endif
 
-/* Blocks of a cluster. */
-static inline int cluster_asked() {
-    const char *text = getenv("DFX_ATTN_CLUSTER");
-    return text && text[0] == '1' ? 1 : 2;
+static inline int tiles_of_queries(int n_queries, int rows) {
+    return (n_queries + rows - 1) / rows;
+}
+
+/* Blocks of a cluster: two, unless a head's odd tile makes that more waves. */
+static inline int cluster_of(int n_multiprocessors, int n_queries, int n_heads) {
+    int tiles = tiles_of_queries(n_queries, QUERIES) * n_heads;
+    int pairs = tiles_of_queries(n_queries, 2 * QUERIES) * n_heads;
+    int n = n_multiprocessors, n_clusters = n / 2;
+    return n_clusters && (pairs + n_clusters - 1) / n_clusters <= (tiles + n - 1) / n ? 2 : 1;
 }
 
 /* As many clusters as stay on the multiprocessors, or as there is work for. */
@@ -63,7 +67,7 @@ template <class... Args>
 static cudaError_t launch_clusters(void (*kernel)(Args...), int cluster, int n_multiprocessors,
                                    int n_queries, int n_heads, int shared_bytes,
                                    cudaStream_t stream, Args... args) {
-    int n = (n_queries + cluster * QUERIES - 1) / (cluster * QUERIES) * n_heads;
+    int n = tiles_of_queries(n_queries, cluster * QUERIES) * n_heads;
     if (n > n_multiprocessors / cluster)
         n = n_multiprocessors / cluster;
     cudaLaunchAttribute attribute = {};

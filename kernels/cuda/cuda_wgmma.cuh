@@ -59,16 +59,18 @@ static __device__ inline uint64_t dfx_sm90_operand_64(uint32_t address) {
 
 /* What wgmma wants to know of a tile in shared memory. Operands of 16-bit values, k adjacent (not transposed): 8 rows are
  * 1024 bytes from the next 8; 16 values of k are 32 bytes. Transposed (rows are k): 8 rows the same, and 64 columns are
- * `columns_bytes` from the next 64; 16 values of k are 2048 bytes. */
+ * `columns_bytes` from the next 64; 16 values of k are 2048 bytes. The upper bits of an address say which block of a cluster
+ * has it, and are not wgmma's. */
 static __device__ inline uint64_t dfx_sm90_tile(uint32_t address, uint32_t columns_bytes) {
-    return (uint64_t)(address >> 4) | (uint64_t)(columns_bytes >> 4) << 16 |
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(columns_bytes >> 4) << 16 |
            (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 
 /* The same, not transposed, of rows of which 8 are `eight_rows_bytes` from the next 8: part of a larger tile. The swizzle
  * goes by the address, so it may begin at any row. */
 static __device__ inline uint64_t dfx_sm90_part(uint32_t address, uint32_t eight_rows_bytes) {
-    return (uint64_t)(address >> 4) | (uint64_t)(eight_rows_bytes >> 4) << 32 | (uint64_t)1 << 62;
+    return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(eight_rows_bytes >> 4) << 32 |
+           (uint64_t)1 << 62;
 }
 
 /* The tile that begins `bytes` later. */

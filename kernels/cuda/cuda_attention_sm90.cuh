@@ -18,6 +18,11 @@ enum {
     CONSUMER_REGISTERS = 240,
 };
 
+/* Of `rows` queries each, the last of which may be fewer. */
+__host__ __device__ static inline int tiles_of_queries(int n_queries, int rows) {
+    return (n_queries + rows - 1) / rows;
+}
+
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 /* The tiles of queries of a block: first, first + gridDim.x, ... A head's are a multiple of `cluster`; the last may have no
@@ -25,7 +30,7 @@ enum {
 struct course {
     int n_row_tiles, n_key_tiles, n_tiles;
     __device__ course(int n_queries, int n_keys, int n_heads, int keys_a_tile, int cluster)
-        : n_row_tiles((n_queries + cluster * QUERIES - 1) / (cluster * QUERIES) * cluster),
+        : n_row_tiles(tiles_of_queries(n_queries, cluster * QUERIES) * cluster),
           n_key_tiles((n_keys + keys_a_tile - 1) / keys_a_tile), n_tiles(n_row_tiles * n_heads) {}
     __device__ int head(int tile) const { return tile / n_row_tiles; }
     __device__ int query(int tile) const { return tile % n_row_tiles * QUERIES; }
@@ -49,10 +54,6 @@ template <int CLUSTER> __device__ static inline void release_to_all(uint32_t emp
         dfx_sm90_arrive_there(empty);
 }
 #endif
-
-static inline int tiles_of_queries(int n_queries, int rows) {
-    return (n_queries + rows - 1) / rows;
-}
 
 /* Blocks of a cluster: two, unless a head's odd tile makes that more waves. */
 static inline int cluster_of(int n_multiprocessors, int n_queries, int n_heads) {

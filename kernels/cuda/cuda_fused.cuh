@@ -87,7 +87,7 @@ template <class S> static __device__ inline void release(fused_barriers<S> barri
     if (S::CLUSTER == 1 && lane == 0)
         dfx_sm90_arrive(barriers.empty(stage));
     else if (S::CLUSTER > 1 && lane < S::CLUSTER)
-        dfx_sm90_arrive_at(barriers.empty(stage), lane);
+        dfx_sm90_arrive_there(dfx_sm90_barrier_at(barriers.empty(stage), lane));
 }
 
 /* The barrier at which a group waits for its turn to multiply: a barrier of the ring cannot tell phases two apart. */

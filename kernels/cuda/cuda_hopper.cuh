@@ -38,18 +38,7 @@ static __device__ inline void dfx_sm90_arrive_expect(uint32_t barrier, uint32_t 
                  : "memory");
 }
 
-/* At the same barrier of block `rank` of the cluster. */
-static __device__ inline void dfx_sm90_arrive_at(uint32_t barrier, uint32_t rank) {
-    asm volatile("{\n"
-                 ".reg .b32 there;\n"
-                 "mapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
-                 "}" ::"r"(barrier),
-                 "r"(rank)
-                 : "memory");
-}
-
-/* In two steps: where that barrier is, and to arrive there. */
+/* Where the same barrier of block `rank` of the cluster is, and to arrive there. */
 static __device__ inline uint32_t dfx_sm90_barrier_at(uint32_t barrier, uint32_t rank) {
     uint32_t there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(barrier), "r"(rank));

@@ -9,18 +9,22 @@ typedef struct op_entry {
 } op_entry;
 
 static const op_entry entries[DFX_N_OP_KINDS] = {
-    [DFX_OP_LINEAR] = {{"linear", 10,
+    [DFX_OP_LINEAR] = {{"linear", 11,
                         BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_GATE) | BIT(DFX_LINEAR_R) |
                             BIT(DFX_LINEAR_SCALE) | BIT(DFX_LINEAR_X_SCALE) | BIT(DFX_LINEAR_T) |
-                            BIT(DFX_LINEAR_U),
+                            BIT(DFX_LINEAR_U) | BIT(DFX_LINEAR_Y_SCALE),
                         false, BIT(DFX_LINEAR_W) | BIT(DFX_LINEAR_B) | BIT(DFX_LINEAR_SCALE)},
-                       {"y", "x", "w", "b", "gate", "r", "scale", "x_scale", "t", "u"}},
-    [DFX_OP_LAYERNORM] = {{"layernorm", 7,
+                       {"y", "x", "w", "b", "gate", "r", "scale", "x_scale", "t", "u", "y_scale"}},
+    [DFX_OP_LAYERNORM] = {{"layernorm", 8,
                            BIT(DFX_NORM_W) | BIT(DFX_NORM_B) | BIT(DFX_NORM_SCALE) |
-                               BIT(DFX_NORM_SHIFT) | BIT(DFX_NORM_Y_SCALE),
+                               BIT(DFX_NORM_SHIFT) | BIT(DFX_NORM_Y_SCALE) | BIT(DFX_NORM_Y_NORM),
                            false, BIT(DFX_NORM_W) | BIT(DFX_NORM_B)},
-                          {"y", "x", "w", "b", "scale", "shift", "y_scale"}},
-    [DFX_OP_QUANTIZE] = {{"quantize", 3, 0, false, 0}, {"y", "x", "y_scale"}},
+                          {"y", "x", "w", "b", "scale", "shift", "y_scale", "y_norm"}},
+    [DFX_OP_QUANTIZE] = {{"quantize", 4, BIT(DFX_QUANTIZE_LEAST), false, 0},
+                         {"y", "x", "y_scale", "least"}},
+    [DFX_OP_BOUND] = {{"bound", 4, BIT(DFX_BOUND_B), false,
+                       BIT(DFX_BOUND_W_SCALE) | BIT(DFX_BOUND_B)},
+                      {"y", "x_norm", "w_scale", "b"}},
     [DFX_OP_RMSNORM] = {{"rmsnorm", 4, BIT(DFX_RMSNORM_Y_SCALE), false, BIT(DFX_NORM_W)},
                         {"y", "x", "w", "y_scale"}},
     [DFX_OP_QKNORM_ROPE] = {{"qknorm_rope", 4, BIT(DFX_QKNORM_COS) | BIT(DFX_QKNORM_SIN), true,
@@ -84,9 +88,9 @@ int dfx_op_y_scale(dfx_op_kind kind) {
 }
 
 int dfx_op_codes_scale(const dfx_op_call *call, int slot) {
-    int scale = slot == 0                                             ? dfx_op_y_scale(call->kind)
-                : call->kind == DFX_OP_LINEAR && slot == DFX_LINEAR_X ? DFX_LINEAR_X_SCALE
-                                                                      : 0;
+    int scale = slot == 0 ? dfx_op_y_scale(call->kind) : 0;
+    if (call->kind == DFX_OP_LINEAR)
+        scale = slot == 0 ? DFX_LINEAR_Y_SCALE : slot == DFX_LINEAR_X ? DFX_LINEAR_X_SCALE : 0;
     if (!scale)
         return 0;
     return call->kind == DFX_OP_QUANTIZE || dfx_op_present(&call->m[scale]) ? scale : 0;
@@ -122,7 +126,13 @@ bool dfx_op_wants_f32(dfx_op_kind kind, int slot) {
     case DFX_OP_SINUSOID:
         return slot == 1;
     case DFX_OP_LINEAR:
-        return slot == DFX_LINEAR_SCALE || slot == DFX_LINEAR_X_SCALE;
+        return slot == DFX_LINEAR_SCALE || slot == DFX_LINEAR_X_SCALE || slot == DFX_LINEAR_Y_SCALE;
+    case DFX_OP_LAYERNORM:
+        return slot == DFX_NORM_Y_SCALE || slot == DFX_NORM_Y_NORM;
+    case DFX_OP_QUANTIZE:
+        return slot == DFX_QUANTIZE_Y_SCALE || slot == DFX_QUANTIZE_LEAST;
+    case DFX_OP_BOUND:
+        return slot != DFX_BOUND_B;
     case DFX_OP_CONV2D:
         return slot == DFX_CONV_NORM;
     case DFX_OP_GROUPNORM_STATS:
@@ -134,5 +144,6 @@ bool dfx_op_wants_f32(dfx_op_kind kind, int slot) {
 }
 
 bool dfx_op_is_codes(const dfx_op_call *call, int slot) {
-    return dfx_op_codes_scale(call, slot) != 0 || dfx_op_fixed_codes(call->kind, slot) != DFX_DTYPE_U8;
+    return dfx_op_codes_scale(call, slot) != 0 ||
+           dfx_op_fixed_codes(call->kind, slot) != DFX_DTYPE_U8;
 }

@@ -10,6 +10,8 @@
 #ifndef DFX_KERNELS_OPS_H
 #define DFX_KERNELS_OPS_H
 
+#include <math.h>
+
 #include "core/dtype.h"
 #include "core/sink.h"
 
@@ -35,14 +37,25 @@ typedef enum dfx_op_kind {
      *   product = sx[m] * scale[n] * sum_k cx[m,k] * code[n,k]; the sum is exact in int32 for int8, f32 for fp8.
      *   weight_only: x as it is, product = scale[n] * sum_k x[m,k] * code[n,k] in f32.
      * x_scale [1,M]? f32: x is codes already, with these scales: what QUANTIZE makes of it. They are of the type of W; or W
-     * has no scale and is F32, F16 or BF16, and the codes stand for the values that they are codes of. */
+     * has no scale and is F32, F16 or BF16, and the codes stand for the values that they are codes of.
+     * y_scale [1,M]? f32, read: y is F8_E4M3 codes with these scales, nearest(value * (1 / y_scale[m])), no further than +-448, and
+     * NaN where the value is; then there is no gate, r, t and u. What a row has whose scale is NaN means nothing. */
     DFX_OP_LINEAR,
     /* y = LN(x) * w + b; or, with scale and shift, y = LN(x) * (1 + scale) + shift.  LN: mean and biased variance over D.
      * out y [T,D] (may be x); x [T,D]; w [D]?; b [D]?; scale [1,D]?; shift [1,D]?; out y_scale [1,T]? f32: y is codes, I8
-     * or F8_E4M3, and not x.   eps */
+     * or F8_E4M3, and not x; out y_norm [1,T]? f32, beside y_scale: root of the sum of squares of what became codes.   eps */
     DFX_OP_LAYERNORM,
-    /* Codes and scales of rows, as quant/FORMAT.md says.   out y [T,D] I8 or F8_E4M3; x [T,D]; out y_scale [1,T] f32 */
+    /* Codes and scales of rows, as quant/FORMAT.md says.   out y [T,D] I8 or F8_E4M3; x [T,D]; out y_scale [1,T] f32;
+     * least [1,T]? f32, with F8_E4M3 alone: y_scale is not below it, y = nearest(x * (1 / y_scale)), and a row of zeros has it
+     * for its scale. */
     DFX_OP_QUANTIZE,
+    /* Scales for codes of act(x W^T + b) before there are any of its values, by Cauchy and Schwarz: for NONE or an act that is
+     * nowhere further from 0 than what it is of, and W of F8_E4M3 codes. E4M3 is a float, so that some octaves of room at the
+     * top cost little: codes are as far from values as they would be without until these are 2^-14 of the bound.
+     * y[t] = x_norm[t] * scale * max w_scale + max |b| / 448, `scale` being dfx_bound_scale of the columns of W; 1 where that is
+     * below 2^-100, NaN where it is not below 2^100.
+     * out y [1,T] f32; x_norm [1,T] f32: LAYERNORM's; w_scale [1,N] f32; b [1,N]?.   scale */
+    DFX_OP_BOUND,
     /* y = x * rsqrt(mean(x^2) + eps) * w over D.   out y [T,D] (may be x); x [T,D]; w [D]; out y_scale [1,T]? f32: as
      * LAYERNORM has it.   eps */
     DFX_OP_RMSNORM,
@@ -118,7 +131,7 @@ typedef enum dfx_op_kind {
 } dfx_op_kind;
 
 enum {
-    DFX_OP_SLOTS = 10,
+    DFX_OP_SLOTS = 11,
     DFX_ADAPTER_GRAIN = 16,
     DFX_ADAPTER_RANK_MAX = 512,
     DFX_KV_KEY_TOP = 64,    /* the sample's greatest code of a key */
@@ -143,6 +156,12 @@ static inline int64_t dfx_v_codes_cols(int64_t n_tokens) {
     return (n_tokens + DFX_V_CODES_GRAIN - 1) / DFX_V_CODES_GRAIN * DFX_V_CODES_GRAIN;
 }
 
+/* sqrt(k) codes of 448 are what a row of W may be at the most; 1/16 more than x is what codes of x may be, and subnormal ones
+ * some 2^-13 of it beyond that. */
+static inline float dfx_bound_scale(int64_t k) {
+    return 1.07f * sqrtf((float)k);
+}
+
 /* Slot numbers, by op. Slot 0 is always the output. */
 enum {
     DFX_LINEAR_X = 1,
@@ -154,15 +173,21 @@ enum {
     DFX_LINEAR_X_SCALE,
     DFX_LINEAR_T,
     DFX_LINEAR_U,
+    DFX_LINEAR_Y_SCALE,
     DFX_NORM_X = 1,
     DFX_NORM_W,
     DFX_NORM_B,
     DFX_NORM_SCALE,
     DFX_NORM_SHIFT,
     DFX_NORM_Y_SCALE,
+    DFX_NORM_Y_NORM,
     DFX_RMSNORM_Y_SCALE = DFX_NORM_W + 1,
     DFX_QUANTIZE_X = 1,
     DFX_QUANTIZE_Y_SCALE,
+    DFX_QUANTIZE_LEAST,
+    DFX_BOUND_X_NORM = 1,
+    DFX_BOUND_W_SCALE,
+    DFX_BOUND_B,
     DFX_QKNORM_W = 1,
     DFX_QKNORM_COS,
     DFX_QKNORM_SIN,
@@ -248,7 +273,7 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink);
 bool dfx_op_wants_f32(dfx_op_kind kind, int slot);
 bool dfx_op_is_codes(const dfx_op_call *call, int slot);
 
-/* The slot for the scales, one a row, of an output that is codes; 0: the op has no such output. */
+/* The slot for the scales, one a row, that the op makes of an output that is codes; 0: it makes none. */
 int dfx_op_y_scale(dfx_op_kind kind);
 
 /* Multiply-adds count two. For plans, progress and benchmarks. */

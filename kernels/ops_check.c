@@ -65,6 +65,15 @@ static dfx_status want_shape(const check *c, int slot, int64_t rows, int64_t col
                     (long long)m->rows, (long long)m->cols);
 }
 
+/* y, where there is this operand. */
+static dfx_status want_e4m3(const check *c, int slot) {
+    dfx_dtype dtype = c->call->m[0].dtype;
+    if (!present(&c->call->m[slot]) || dtype == DFX_DTYPE_F8_E4M3)
+        return DFX_OK;
+    return dfx_fail(c->sink, DFX_E_INTERNAL, "op %s: wanted y of F8_E4M3 beside %s, found %s",
+                    op_name(c), slot_name(c, slot), dfx_dtype_name(dtype));
+}
+
 static dfx_status want_like(const check *c, int slot, const dfx_mat *like) {
     return want_shape(c, slot, like->rows, like->cols);
 }
@@ -171,6 +180,18 @@ static dfx_status check_linear_adapter(const check *c) {
     return want_shape(c, DFX_LINEAR_U, m[0].cols, t->cols);
 }
 
+static dfx_status check_linear_y_scale(const check *c) {
+    const dfx_mat *m = c->call->m;
+    if (!present(&m[DFX_LINEAR_Y_SCALE]))
+        return DFX_OK;
+    DFX_TRY(want_shape(c, DFX_LINEAR_Y_SCALE, 1, m[0].rows));
+    DFX_TRY(want_e4m3(c, DFX_LINEAR_Y_SCALE));
+    return want(c,
+                !present(&m[DFX_LINEAR_GATE]) && !present(&m[DFX_LINEAR_R]) &&
+                    !present(&m[DFX_LINEAR_T]),
+                "no gate, r and t beside y_scale", DFX_LINEAR_Y_SCALE);
+}
+
 static dfx_status check_linear(const check *c) {
     const dfx_mat *m = c->call->m;
     DFX_TRY(want_shape(c, DFX_LINEAR_X, m[0].rows, m[DFX_LINEAR_W].cols));
@@ -181,6 +202,7 @@ static dfx_status check_linear(const check *c) {
     DFX_TRY(check_linear_scale(c));
     DFX_TRY(check_linear_x_scale(c));
     DFX_TRY(check_linear_adapter(c));
+    DFX_TRY(check_linear_y_scale(c));
     return want_act(c);
 }
 
@@ -190,6 +212,9 @@ static dfx_status check_layernorm(const check *c) {
     for (int slot = DFX_NORM_W; slot <= DFX_NORM_SHIFT; slot++)
         DFX_TRY(want_shape(c, slot, 1, m[0].cols));
     DFX_TRY(want_shape(c, DFX_NORM_Y_SCALE, 1, m[0].rows));
+    DFX_TRY(want_shape(c, DFX_NORM_Y_NORM, 1, m[0].rows));
+    DFX_TRY(want(c, !present(&m[DFX_NORM_Y_NORM]) || present(&m[DFX_NORM_Y_SCALE]),
+                 "y_scale beside y_norm", DFX_NORM_Y_NORM));
     DFX_TRY(want_pair(c, DFX_NORM_SCALE, DFX_NORM_SHIFT));
     DFX_TRY(want(
         c, !present(&m[DFX_NORM_SCALE]) || !(present(&m[DFX_NORM_W]) || present(&m[DFX_NORM_B])),
@@ -200,7 +225,19 @@ static dfx_status check_layernorm(const check *c) {
 static dfx_status check_quantize(const check *c) {
     const dfx_mat *m = c->call->m;
     DFX_TRY(want_like(c, DFX_QUANTIZE_X, &m[0]));
+    DFX_TRY(want_shape(c, DFX_QUANTIZE_LEAST, 1, m[0].rows));
+    DFX_TRY(want_e4m3(c, DFX_QUANTIZE_LEAST));
     return want_shape(c, DFX_QUANTIZE_Y_SCALE, 1, m[0].rows);
+}
+
+static dfx_status check_bound(const check *c) {
+    const dfx_mat *m = c->call->m;
+    int64_t n_cols = m[DFX_BOUND_W_SCALE].cols;
+    DFX_TRY(want_shape(c, 0, 1, m[0].cols));
+    DFX_TRY(want_like(c, DFX_BOUND_X_NORM, &m[0]));
+    DFX_TRY(want_shape(c, DFX_BOUND_W_SCALE, 1, n_cols));
+    DFX_TRY(want_shape(c, DFX_BOUND_B, 1, n_cols));
+    return want_finite(c, c->call->p.scale, "scale");
 }
 
 static dfx_status check_rmsnorm(const check *c) {
@@ -428,6 +465,8 @@ dfx_status dfx_op_check(const dfx_op_call *call, const dfx_sink *sink) {
         return check_layernorm(&c);
     case DFX_OP_QUANTIZE:
         return check_quantize(&c);
+    case DFX_OP_BOUND:
+        return check_bound(&c);
     case DFX_OP_RMSNORM:
         return check_rmsnorm(&c);
     case DFX_OP_QKNORM_ROPE:

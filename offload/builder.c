@@ -305,8 +305,10 @@ static void settle(dfx_builder *b, void **array, size_t count, size_t size) {
 }
 
 /* Ops as they will be run, and from them the lifetimes of what they name. */
-static void settle_ops(dfx_program *p) {
+static void settle_ops(dfx_builder *b) {
+    dfx_program *p = &b->program;
     dfx_fuse_ops(p);
+    dfx_fuse_bounds(b);
     for (uint32_t i = 0; i < p->n_ops; i++)
         for (int slot = 0; slot < DFX_OP_SLOTS; slot++) {
             dfx_buf *buf = &p->bufs[p->ops[i].r[slot].buf];
@@ -346,7 +348,7 @@ static void place_adapters(dfx_program *p) {
 dfx_status dfx_builder_finish(dfx_builder *b, dfx_program *out) {
     dfx_program *p = &b->program;
     if (!stuck(b))
-        settle_ops(p);
+        settle_ops(b);
     if (!stuck(b))
         b->status = dfx_liveness_place(p->bufs, p->n_bufs, b->sink, &p->act_bytes);
     place_adapters(p);

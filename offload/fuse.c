@@ -5,18 +5,11 @@ static bool is_whole(const dfx_program *p, const dfx_ref *r) {
     return r->row0 == 0 && r->col0 == 0 && r->rows == buf->rows && r->cols == buf->cols;
 }
 
-static bool names(const dfx_op *op, uint32_t buf) {
-    for (int slot = 0; slot < DFX_OP_SLOTS; slot++)
-        if (op->r[slot].buf == buf)
-            return true;
-    return false;
-}
-
 /* The only op after `maker` that names the buffer; UINT32_MAX: there is none, or more than one. */
 static uint32_t only_reader(const dfx_program *p, uint32_t maker, uint32_t buf) {
     uint32_t found = UINT32_MAX;
     for (uint32_t i = maker + 1; i < p->n_ops; i++) {
-        if (!names(&p->ops[i], buf))
+        if (!dfx_op_names(&p->ops[i], buf))
             continue;
         if (found != UINT32_MAX)
             return UINT32_MAX;

@@ -1,5 +1,12 @@
 #include "offload/program.h"
 
+bool dfx_op_names(const dfx_op *op, uint32_t buf) {
+    for (int slot = 0; slot < DFX_OP_SLOTS; slot++)
+        if (op->r[slot].buf == buf)
+            return true;
+    return false;
+}
+
 void dfx_program_fini(dfx_program *program) {
     dfx_arena_fini(&program->arena);
     *program = (dfx_program){0};

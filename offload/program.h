@@ -112,6 +112,8 @@ typedef struct dfx_program {
     size_t page_bytes_max;
 } dfx_program;
 
+bool dfx_op_names(const dfx_op *op, uint32_t buf);
+
 void dfx_program_fini(dfx_program *program); /* zeroed program is fine */
 
 /* The call of op `op_idx` without addresses: shapes, types and parameters. */

@@ -6,6 +6,8 @@
  * saturation needs a test, and what is left fits vector code. */
 #include "quant/q_internal.h"
 
+enum { CODE_OF_NAN = 0x7f };
+
 /* The smallest normal is 2^-6; below it values count in steps of 2^-9. */
 #define SMALLEST_NORMAL 0x1p-6f
 
@@ -26,6 +28,29 @@ DFX_Q_CLONES
 void dfx_q_fp8_codes(const float *restrict x, size_t n, float inverse, uint8_t *restrict codes) {
     for (size_t i = 0; i < n; i++)
         codes[i] = narrow(x[i] * inverse);
+}
+
+DFX_Q_CLONES
+void dfx_q_token_fp8_scaled(const float *x, int64_t n, float scale, uint8_t *codes) {
+    float inverse = 1.0f / scale;
+    for (int64_t i = 0; i < n; i++) {
+        float v = x[i] * inverse;
+        v = v > DFX_Q_FP8_MAX ? DFX_Q_FP8_MAX : v;
+        v = v < -DFX_Q_FP8_MAX ? -DFX_Q_FP8_MAX : v;
+        codes[i] = v == v ? narrow(v) : CODE_OF_NAN;
+    }
+}
+
+float dfx_q_token_fp8_least(const float *x, int64_t n, float least, uint8_t *codes) {
+    float absmax = dfx_q_absmax(x, (size_t)n, 0.0f);
+    if (!dfx_q_in_range(absmax) || isnan(least)) {
+        memset(codes, 0, (size_t)n);
+        return NAN;
+    }
+    float own = absmax < DFX_Q_TINY ? 0.0f : absmax / DFX_Q_FP8_MAX,
+          scale = own > least ? own : least;
+    dfx_q_token_fp8_scaled(x, n, scale, codes);
+    return scale;
 }
 
 float dfx_q_token_fp8(const float *x, int64_t n, uint8_t *codes) {

@@ -44,4 +44,9 @@ bool dfx_q_decode_rows(dfx_dtype storage, const void *codes, const float *scales
 float dfx_q_token_int8(const float *x, int64_t n, int8_t *codes);
 float dfx_q_token_fp8(const float *x, int64_t n, uint8_t *codes);
 
+/* fp8 of a token whose scale is not to be below `least` (> 0, or NaN), and so not what is best for it. _scaled: of values that
+ * have their scale already: codes[i] = e4m3(x[i] * (1 / scale)), no further than +-448, and NaN where that is NaN. */
+float dfx_q_token_fp8_least(const float *x, int64_t n, float least, uint8_t *codes);
+void dfx_q_token_fp8_scaled(const float *x, int64_t n, float scale, uint8_t *codes);
+
 #endif

@@ -13,6 +13,7 @@
 
 #include "tests/cuda_check_adapter.h"
 #include "tests/cuda_check_attention_codes.h"
+#include "tests/cuda_check_bound.h"
 #include "tests/cuda_check_fused.h"
 #include "tests/cuda_check_rows.h"
 #include "tests/cuda_goldens.h"
@@ -423,6 +424,7 @@ static void check_all(pair *p) {
     check_linears(p);
     check_adapters(p);
     check_fused(p);
+    check_bound(p);
     check_attentions(p);
     check_attention_codes(p);
     check_conv(p);

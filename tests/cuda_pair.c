@@ -145,7 +145,8 @@ void pair_out_codes(pair *p, dfx_dtype dtype, int64_t rows, int64_t cols, int sc
     memset(host, 0x7f, (size_t)(rows * cols));
     put(p, 0, (dfx_mat){.rows = rows, .cols = cols, .ld = cols, .dtype = dtype}, dtype, host);
     free(host);
-    pair_f32(p, scale_slot, 1, rows, NAN, NAN);
+    if (scale_slot)
+        pair_f32(p, scale_slot, 1, rows, NAN, NAN);
 }
 
 static void finish(pair *p) {
@@ -173,14 +174,6 @@ static void run(pair *p, dfx_backend *be, dfx_op_call *call) {
 
 static size_t bytes_of(const dfx_mat *m) {
     return (size_t)(m->rows * m->ld) * dfx_dtype_bytes(m->dtype);
-}
-
-/* The output as CUDA left it, with the gaps; free() by the caller. */
-static void *download(pair *p) {
-    const dfx_mat *y = &p->on_cuda.m[0];
-    void *got = host_of(p, bytes_of(y));
-    must(p->cuda->vt->download(p->cuda, got, y->ptr, bytes_of(y)), p->name);
-    return got;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -309,7 +302,7 @@ static double root_mean_square(const dfx_mat *y) {
 static void *run_both(pair *p) {
     run(p, p->cuda, &p->on_cuda);
     run(p, p->cpu, &p->on_cpu);
-    return download(p);
+    return pair_download(p, 0);
 }
 
 /* A norm over millions of values would not see a few wrong ones, so each value has a limit too: two roundings of its own, and
@@ -352,6 +345,32 @@ void pair_end_ulp(pair *p) {
             why);
 }
 
+void pair_leave(pair *p) {
+    p->n_skipped++;
+    finish(p);
+}
+
+void *pair_download(pair *p, int slot) {
+    const dfx_mat *m = &p->on_cuda.m[slot];
+    void *got = host_of(p, bytes_of(m));
+    must(p->cuda->vt->download(p->cuda, got, m->ptr, bytes_of(m)), p->name);
+    return got;
+}
+
+void *pair_run(pair *p) {
+    run(p, p->cuda, &p->on_cuda);
+    return pair_download(p, 0);
+}
+
+void pair_verdict(pair *p, bool ok, const char *fmt, ...) {
+    char why[PAIR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(why, sizeof(why), fmt, args);
+    va_end(args);
+    verdict(p, ok, why);
+}
+
 /* Codes in the order of their values. */
 static int place_of_code(dfx_dtype dtype, uint8_t code) {
     if (dtype == DFX_DTYPE_I8)
@@ -376,7 +395,7 @@ static int64_t n_scales_off(pair *p, int slot, float tolerance) {
 void pair_end_codes(pair *p, int most_steps, int scale_slot) {
     uint8_t *got = run_both(p);
     const dfx_mat *want = &p->on_cpu.m[0];
-    int64_t n = want->rows * want->cols, n_other = 0, n_far = 0;
+    int64_t n = want->rows * want->ld, n_other = 0, n_far = 0;
     for (int64_t i = 0; i < n; i++) {
         int off = abs(place_of_code(want->dtype, got[i]) -
                       place_of_code(want->dtype, ((const uint8_t *)want->ptr)[i]));
@@ -394,7 +413,7 @@ void pair_end_codes(pair *p, int most_steps, int scale_slot) {
 
 void pair_end_rows(pair *p, const int *n_rows, int n) {
     run(p, p->cuda, &p->on_cuda);
-    void *all = download(p);
+    void *all = pair_download(p, 0);
     const dfx_op_call whole = p->on_cuda;
     int n_other = 0;
     for (int i = 0; i < n; i++) {
@@ -405,7 +424,7 @@ void pair_end_rows(pair *p, const int *n_rows, int n) {
             p->on_cuda.m[DFX_LINEAR_X_SCALE].cols = n_rows[i];
         p->cuda->vt->workspace_free(p->cuda);
         run(p, p->cuda, &p->on_cuda);
-        void *part = download(p);
+        void *part = pair_download(p, 0);
         n_other += memcmp(part, all, bytes_of(&p->on_cuda.m[0])) != 0;
         free(part);
         p->on_cuda = whole;

@@ -58,8 +58,17 @@ void pair_out(pair *p, int64_t rows, int64_t cols, int64_t ld);
 void pair_out_is(pair *p, int slot);
 void pair_out_in(pair *p, int slot, int64_t cols);
 
-/* Codes and the scales of their rows, for pair_end_codes. */
+/* Codes and the scales of their rows, if they are made too, for pair_end_codes. */
 void pair_out_codes(pair *p, dfx_dtype dtype, int64_t rows, int64_t cols, int scale_slot);
+
+/* Instead of an end: the case is not for this device. */
+void pair_leave(pair *p);
+
+/* For checks of their own: an operand of CUDA's as it lies there, gaps too; what the call leaves in y; and an end that says how it
+ * went. free() by the caller. */
+void *pair_download(pair *p, int slot);
+void *pair_run(pair *p);
+void pair_verdict(pair *p, bool ok, const char *fmt, ...) DFX_PRINTF(3, 4);
 
 /* Run on both sides, compare, print a line, time when that is wanted. Gives the operands back. */
 void pair_end(pair *p, double tolerance);

@@ -1,6 +1,6 @@
 /* Quantized LINEAR on the CPU: int8 against exact integer loops, all ways against double precision loops of the formula
- * in kernels/ops.h, and against the product of the values that were not quantized, within the error that
- * quant/FORMAT.md promises.
+ * in kernels/ops.h, values and codes of them, and against the product of the values that were not quantized, within the
+ * error that quant/FORMAT.md promises.
  *
  * Tolerance of the double loops: a sum of K products in f32 is off by at most K 2^-24 of the sum of their magnitudes;
  * conversion, scales, bias, activation (whose slope is below 1.2), gate and residual add less than 16 such roundings.
@@ -479,6 +479,92 @@ static void linear_q_refuses_codes_of_another_type(void **state) {
     said_error(&r->log, "beside codes of x");
 }
 
+/* ---- y as codes ---- */
+
+enum { BESIDE = 16, NOT_OURS = 0x5a };
+
+/* Codes [m, n] in the middle of wider rows. */
+static dfx_mat codes_within(rig *r, int64_t m, int64_t n) {
+    int64_t ld = (n + 15) / 16 * 16 + 2 * BESIDE;
+    uint8_t *wide = rig_alloc(r, (size_t)(m * ld + BESIDE));
+    memset(wide, NOT_OURS, (size_t)(m * ld + BESIDE));
+    return (dfx_mat){wide + BESIDE, m, n, ld, DFX_DTYPE_F8_E4M3};
+}
+
+/* Scales by which the greatest value of a row becomes 448, is cut off at four times that, leaves room as a bound does, is
+ * nearly lost; and one that is NaN. `e` is of what act is of. */
+static dfx_mat scales_of_y(rig *r, const expected *e, const shape *s) {
+    static const float times[] = {1, 0.25f, 30, 3000, NAN};
+    dfx_mat scales = rig_poison(r, 1, s->m, wider(s->m));
+    for (int64_t t = 0; t < s->m; t++) {
+        double top = 0;
+        for (int64_t n = 0; n < s->n; n++)
+            top = fmax(top, fabs(act_of(s->act, e->want[t * s->n + n])));
+        ((float *)scales.ptr)[t] = (float)(top / 448) * times[t % 5];
+    }
+    return scales;
+}
+
+static double nearest_e4m3(double value) {
+    return (double)dfx_e4m3_to_f32(dfx_f32_to_e4m3((float)value));
+}
+
+/* Every code lies between those of the ends of what the value may be, which are nearly always one code. GELU's valley is less
+ * than tolerance^2 below the ends. */
+static void same_codes(const dfx_op_call *call, const expected *e) {
+    const dfx_mat *y = &call->m[0];
+    int64_t n_sure = 0, n_all = 0;
+    for (int64_t t = 0; t < y->rows; t++) {
+        float inverse = 1 / ((const float *)call->m[DFX_LINEAR_Y_SCALE].ptr)[t];
+        for (int64_t n = 0; n < y->cols && !isnan(inverse); n++) {
+            double x = e->want[t * y->cols + n], off = e->tolerance[t * y->cols + n];
+            double a = act_of(call->p.act, x - off), b = act_of(call->p.act, x + off);
+            double more = off * off + 64 * 0x1p-24 * fmax(fabs(a), fabs(b));
+            double low = nearest_e4m3((fmin(a, b) - more) * (double)inverse);
+            double high = nearest_e4m3((fmax(a, b) + more) * (double)inverse);
+            double got = rig_at(y, t, n);
+            if (!(got >= low && got <= high))
+                fail_msg("[%lld, %lld]: row %lld column %lld: got %g, want %g to %g",
+                         (long long)y->rows, (long long)y->cols, (long long)t, (long long)n, got,
+                         a * (double)inverse, b * (double)inverse);
+            n_sure += low == high;
+            n_all++;
+        }
+        const uint8_t *row = (const uint8_t *)y->ptr + t * y->ld;
+        for (int64_t i = 1; i <= BESIDE; i++)
+            assert_true(row[-i] == NOT_OURS && row[y->cols + i - 1] == NOT_OURS);
+    }
+    assert_true(n_sure >= n_all * 9 / 10);
+}
+
+/* Of x and of its codes. */
+static void linear_q_into_codes_equals_nearest_of_double_loops(void **state) {
+    static const shape shapes[] = {
+        {1, 17, 33, DFX_DTYPE_F8_E4M3, DFX_ACT_GELU_TANH, B},
+        {7, 35, 19, DFX_DTYPE_F8_E4M3, DFX_ACT_GELU_TANH, 0},
+        {63, 37, 40, DFX_DTYPE_F8_E4M3, DFX_ACT_NONE, 0},
+        {64, 20, 1025, DFX_DTYPE_F8_E4M3, DFX_ACT_NONE, B},
+        {65, 33, 127, DFX_DTYPE_F8_E4M3, DFX_ACT_GELU_TANH, B},
+        {66, 70, 1025, DFX_DTYPE_F8_E4M3, DFX_ACT_NONE, 0},
+        {131, 259, 19, DFX_DTYPE_F8_E4M3, DFX_ACT_GELU_TANH, 0},
+        {131, 259, 19, DFX_DTYPE_F8_E4M3, DFX_ACT_NONE, B},
+        {66, 40, 50, DFX_DTYPE_I8, DFX_ACT_GELU_TANH, B},
+    };
+    rig *r = *state;
+    for (size_t i = 0; i < 2 * DFX_COUNT(shapes); i++) {
+        const shape *s = &shapes[i / 2];
+        dfx_op_call call = call_of(r, s), inside = call;
+        inside.p.act = DFX_ACT_NONE;
+        expected e = expect(r, &inside);
+        if (i % 2)
+            quantize_x(r, &call);
+        call.m[0] = codes_within(r, s->m, s->n);
+        call.m[DFX_LINEAR_Y_SCALE] = scales_of_y(r, &e, s);
+        rig_run(r, &call);
+        same_codes(&call, &e);
+    }
+}
+
 #define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
 
 int main(void) {
@@ -496,6 +582,7 @@ int main(void) {
         WITH_RIG(linear_q_aligned_codes_give_same_bits),
         WITH_RIG(linear_q_of_codes_equals_that_of_their_values),
         WITH_RIG(linear_q_refuses_codes_of_another_type),
+        WITH_RIG(linear_q_into_codes_equals_nearest_of_double_loops),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -320,6 +320,133 @@ static void token_not_finite_gives_nan_scale_and_zero_codes(void **state) {
     }
 }
 
+/* ---- a token whose scale has a least, or is given ---- */
+
+/* The scale of 2.3 is 2.3 / 448 rounded, 0x1.507506p-8. 0x1.657c58p-14 times 448 / 2.3 is a tie, 0x1.1p-6, which goes to the
+ * even code 8; times 1 / scale it is just above, 0x1.100002p-6: code 9. */
+static void token_fp8_least_below_its_own_scale_multiplies_by_one_over_that(void **state) {
+    static const float row[] = {2.3f, 0x1.657c58p-14f, -2.3f, -0x1.657c58p-14f};
+    static const float least[] = {0x1p-100f, 0x1p-30f, 0x1.507504p-8f, 0x1.507506p-8f};
+    uint8_t best[4], codes[4];
+    assert_true(dfx_q_token_fp8(row, 4, best) == 0x1.507506p-8f);
+    assert_memory_equal(best, ((uint8_t[]){0x7e, 0x08, 0xfe, 0x88}), 4);
+    for (size_t i = 0; i < DFX_COUNT(least); i++) {
+        assert_true(dfx_q_token_fp8_least(row, 4, least[i], codes) == 0x1.507506p-8f);
+        assert_memory_equal(codes, ((uint8_t[]){0x7e, 0x09, 0xfe, 0x89}), 4);
+    }
+}
+
+/* By 1/2: 2, -1, 1/2, 4. By 1: 1, -1/2, 1/4, 2. By 2^9: 2^-9, -2^-10, 2^-11, 2^-8, of which the second is a tie between -0 and
+ * the first subnormal. */
+static void token_fp8_least_above_its_own_scale_is_the_scale(void **state) {
+    static const float row[] = {1.0f, -0.5f, 0.25f, 2.0f};
+    static const struct {
+        float least;
+        uint8_t codes[4];
+    } cases[] = {{0.5f, {0x40, 0xb8, 0x30, 0x48}},
+                 {1.0f, {0x38, 0xb0, 0x28, 0x40}},
+                 {512.0f, {0x01, 0x80, 0x00, 0x02}}};
+    uint8_t codes[4];
+    for (size_t i = 0; i < DFX_COUNT(cases); i++) {
+        assert_true(dfx_q_token_fp8_least(row, 4, cases[i].least, codes) == cases[i].least);
+        assert_memory_equal(codes, cases[i].codes, 4);
+    }
+}
+
+/* Without a least, their scale is 1. */
+static void token_fp8_of_zeros_has_the_least_for_its_scale(void **state) {
+    static const float rows[2][3] = {{0.0f, 0.0f, 0.0f}, {0x1p-101f, 0x1p-126f, 0x1p-149f}};
+    static const float least[] = {0x1p-60f, 1.0f, 3.0f, 0x1p99f};
+    for (size_t i = 0; i < 2 * DFX_COUNT(least); i++) {
+        uint8_t codes[] = {5, 5, 5};
+        assert_true(dfx_q_token_fp8_least(rows[i % 2], 3, least[i / 2], codes) == least[i / 2]);
+        assert_memory_equal(codes, ((uint8_t[]){0, 0, 0}), 3);
+    }
+}
+
+static void token_fp8_least_of_nan_or_values_not_finite_gives_nan_and_zero_codes(void **state) {
+    static const struct {
+        float value, least;
+    } cases[] = {{NAN, 1.0f},      {-NAN, 0x1p90f},  {INFINITY, 1.0f}, {-INFINITY, 1.0f},
+                 {0x1p100f, 1.0f}, {-0x1p127f, NAN}, {0.5f, NAN},      {0.0f, -NAN}};
+    for (size_t i = 0; i < DFX_COUNT(cases); i++) {
+        float x[] = {0.0f, cases[i].value, -0.0f};
+        uint8_t codes[] = {5, 5, 5};
+        assert_true(isnan(dfx_q_token_fp8_least(x, 3, cases[i].least, codes)));
+        assert_memory_equal(codes, ((uint8_t[]){0, 0, 0}), 3);
+    }
+}
+
+static void token_fp8_scaled_goes_no_further_than_448(void **state) {
+    static const float sizes[] = {432.0f, 447.0f,  448.0f,  449.0f,   463.0f,  464.0f,
+                                  465.0f, 1000.0f, 0x1p99f, 0x1p127f, INFINITY};
+    for (size_t i = 0; i < DFX_COUNT(sizes); i++) { /* 432 is a tie, and 448 the even one */
+        float pair[] = {sizes[i], -sizes[i]};
+        uint8_t codes[2];
+        dfx_q_token_fp8_scaled(pair, 2, 1.0f, codes);
+        assert_memory_equal(codes, ((uint8_t[]){0x7e, 0xfe}), 2);
+    }
+    static const float row[] = {100.0f, -100.0f, 56.0f, -56.0f, 52.0f, -1.0f};
+    uint8_t codes[6]; /* by 1/8: 800, -800, 448, -448, 416, -8 */
+    dfx_q_token_fp8_scaled(row, 6, 0.125f, codes);
+    assert_memory_equal(codes, ((uint8_t[]){0x7e, 0xfe, 0x7e, 0xfe, 0x7d, 0xd0}), 6);
+}
+
+/* What is computed from a value that is not a number must not look like one. */
+static void token_fp8_scaled_of_nan_is_nan(void **state) {
+    static const float row[] = {NAN, 1.0f, -NAN, INFINITY};
+    uint8_t codes[4];
+    dfx_q_token_fp8_scaled(row, 4, 1.0f, codes);
+    assert_memory_equal(codes, ((uint8_t[]){0x7f, 0x38, 0x7f, 0x7e}), 4);
+}
+
+/* 0x1.5ep-3 / 7 is 0x1.9p-6, a tie, and the even code is 12; times 1 / 7 in f32, 0x1.24924ap-3, it is just above. So is
+ * 0x1.96p-3, between 14 and 15. */
+static void token_fp8_scaled_multiplies_by_one_over_scale(void **state) {
+    static const float row[] = {0x1.5ep-3f, -0x1.5ep-3f, 0x1.96p-3f, -0x1.96p-3f};
+    uint8_t codes[4];
+    dfx_q_token_fp8_scaled(row, 4, 7.0f, codes);
+    assert_memory_equal(codes, ((uint8_t[]){0x0d, 0x8d, 0x0f, 0x8f}), 4);
+    assert_true(dfx_q_token_fp8_least(row, 4, 7.0f, codes) == 7.0f);
+    assert_memory_equal(codes, ((uint8_t[]){0x0d, 0x8d, 0x0f, 0x8f}), 4);
+}
+
+/* On, around and between all codes, by scales that change no bit of a value's mantissa. */
+static void token_fp8_scaled_takes_the_nearest_code_and_ties_to_even(void **state) {
+    for (int exponent = -80; exponent <= 80; exponent += 40)
+        for (int code = 0; code < 0x7e; code++) {
+            float low = (float)e4m3_defined(code), high = (float)e4m3_defined(code + 1);
+            float middle = (low + high) / 2;
+            float row[] = {low, nextafterf(middle, 0.0f), middle, nextafterf(middle, 449.0f),
+                           -middle};
+            int even = code % 2 ? code + 1 : code;
+            uint8_t want[] = {(uint8_t)code, (uint8_t)code, (uint8_t)even, (uint8_t)(code + 1),
+                              (uint8_t)(even | 0x80)};
+            uint8_t got[5];
+            for (int i = 0; i < 5; i++)
+                row[i] = ldexpf(row[i], exponent);
+            dfx_q_token_fp8_scaled(row, 5, ldexpf(1.0f, exponent), got);
+            assert_memory_equal(got, want, sizeof(want));
+        }
+}
+
+/* Rows of all sizes, some cut off by their scales and some nearly lost, against the conversion of core. */
+static void token_fp8_scaled_equals_conversion_of_products_with_one_over_scale(void **state) {
+    static float w[R * C];
+    static uint8_t codes[C];
+    random_rows(w, 15);
+    for (int row = 0; row < R; row++) {
+        float scale = ldexpf(1.0f + 0.019f * (float)row, row * 4 - 90 + row % 24 - 16);
+        float inverse = 1.0f / scale;
+        dfx_q_token_fp8_scaled(w + row * C, C, scale, codes);
+        for (int i = 0; i < C; i++)
+            assert_int_equal(codes[i], dfx_f32_to_e4m3(w[row * C + i] * inverse));
+        assert_true(dfx_q_token_fp8_least(w + row * C, C, 0x1p70f, codes) == 0x1p70f);
+        for (int i = 0; i < C; i++)
+            assert_int_equal(codes[i], dfx_f32_to_e4m3(w[row * C + i] * 0x1p-70f));
+    }
+}
+
 /* Foreign files: codes a writer of ours never makes, and scales of any kind. */
 static void decode_takes_minus_128_and_codes_without_scale(void **state) {
     static const int8_t codes[] = {-128, 127, 0, 1, 2, 3};
@@ -361,6 +488,15 @@ int main(void) {
         cmocka_unit_test_setup_teardown(encode_refuses_types_and_formats_without_encoding,
                                         tmpdir_setup, tmpdir_teardown),
         cmocka_unit_test(token_not_finite_gives_nan_scale_and_zero_codes),
+        cmocka_unit_test(token_fp8_least_below_its_own_scale_multiplies_by_one_over_that),
+        cmocka_unit_test(token_fp8_least_above_its_own_scale_is_the_scale),
+        cmocka_unit_test(token_fp8_of_zeros_has_the_least_for_its_scale),
+        cmocka_unit_test(token_fp8_least_of_nan_or_values_not_finite_gives_nan_and_zero_codes),
+        cmocka_unit_test(token_fp8_scaled_goes_no_further_than_448),
+        cmocka_unit_test(token_fp8_scaled_of_nan_is_nan),
+        cmocka_unit_test(token_fp8_scaled_multiplies_by_one_over_scale),
+        cmocka_unit_test(token_fp8_scaled_takes_the_nearest_code_and_ties_to_even),
+        cmocka_unit_test(token_fp8_scaled_equals_conversion_of_products_with_one_over_scale),
         cmocka_unit_test(decode_takes_minus_128_and_codes_without_scale),
         cmocka_unit_test(no_rows_and_no_columns_are_fine),
     };

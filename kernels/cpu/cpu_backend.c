@@ -194,6 +194,8 @@ static dfx_status cpu_run(dfx_backend *be, const dfx_op_call *call) {
         return dfx_cpu_layernorm(cpu, call);
     case DFX_OP_QUANTIZE:
         return dfx_cpu_quantize(cpu, call);
+    case DFX_OP_BOUND:
+        return dfx_cpu_bound(cpu, call);
     case DFX_OP_RMSNORM:
         return dfx_cpu_rmsnorm(cpu, call);
     case DFX_OP_QKNORM_ROPE:

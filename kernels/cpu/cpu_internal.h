@@ -87,6 +87,7 @@ dfx_status dfx_cpu_linear_int8(dfx_cpu *cpu, const dfx_op_call *call);
 
 /* cpu_quantize.c; dfx_cpu_quantize_row: codes [n] of `to` from x [n], returns their scale. */
 dfx_status dfx_cpu_quantize(dfx_cpu *cpu, const dfx_op_call *call);
+dfx_status dfx_cpu_bound(dfx_cpu *cpu, const dfx_op_call *call);
 float dfx_cpu_quantize_row(dfx_dtype to, const float *x, int64_t n, void *codes);
 
 /* Where row t of an output goes that may be codes: the output, or the start of the worker's scratch (y->cols floats), of which

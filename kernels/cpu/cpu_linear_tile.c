@@ -1,5 +1,6 @@
 /* See cpu_linear_tile.h. */
 #include "kernels/cpu/cpu_linear_tile.h"
+#include "quant/q_rows.h"
 
 enum {
     TILE_GRAIN = 16, /* tile sizes are multiples, so that vectors of sgemm are full */
@@ -42,6 +43,7 @@ dfx_cpu_end dfx_cpu_end_of(const dfx_op_call *call, const float *row_scales) {
                          .t = &m[DFX_LINEAR_T],
                          .u = &m[DFX_LINEAR_U],
                          .row_scales = row_scales,
+                         .y_scales = m[DFX_LINEAR_Y_SCALE].ptr,
                          .act = call->p.act};
 }
 
@@ -59,9 +61,12 @@ static float adapted(const dfx_cpu_end *end, int64_t m, int64_t n) {
     return dfx_cpu_dot(dfx_cpu_f32(end->t, m), dfx_cpu_f32(end->u, n), end->t->cols);
 }
 
+static uint8_t *codes_at(const dfx_cpu_end *end, int64_t m, int64_t n) {
+    return (uint8_t *)end->y->ptr + m * end->y->ld + n;
+}
+
 void dfx_cpu_end_row(const dfx_cpu_end *end, const dfx_cpu_end_cols *cols, int64_t m, float *sums) {
     int64_t nb = cols->nb;
-    float *y = dfx_cpu_f32(end->y, m) + cols->n0;
     const float *gate = end->gate->ptr ? dfx_cpu_f32(end->gate, 0) + cols->n0 : NULL;
     const float *r = end->r->ptr ? dfx_cpu_f32(end->r, m) + cols->n0 : NULL;
     if (end->row_scales)
@@ -77,6 +82,11 @@ void dfx_cpu_end_row(const dfx_cpu_end *end, const dfx_cpu_end_cols *cols, int64
         for (int64_t n = 0; n < nb; n++)
             sums[n] += cols->bias[n];
     dfx_cpu_act(end->act, sums, nb);
+    if (end->y_scales) {
+        dfx_q_token_fp8_scaled(sums, nb, end->y_scales[m], codes_at(end, m, cols->n0));
+        return;
+    }
+    float *y = dfx_cpu_f32(end->y, m) + cols->n0;
     if (gate)
         for (int64_t n = 0; n < nb; n++)
             sums[n] *= gate[n];
@@ -99,7 +109,9 @@ void dfx_cpu_end_col(const dfx_cpu_end *end, const dfx_cpu_end_cols *cols, int64
         for (int64_t m = 0; m < n_rows; m++)
             sums[m] += cols->bias[n];
     dfx_cpu_act(end->act, sums, n_rows);
-    for (int64_t m = 0; m < n_rows; m++) {
+    for (int64_t m = 0; m < n_rows && end->y_scales; m++)
+        dfx_q_token_fp8_scaled(&sums[m], 1, end->y_scales[m], codes_at(end, m, col));
+    for (int64_t m = 0; m < n_rows && !end->y_scales; m++) {
         float value = end->gate->ptr ? sums[m] * dfx_cpu_f32(end->gate, 0)[col] : sums[m];
         dfx_cpu_f32(end->y, m)[col] = end->r->ptr ? dfx_cpu_f32(end->r, m)[col] + value : value;
     }

@@ -2,7 +2,7 @@
  *
  *     y[m,n] = r[m,n] + gate[n] * act(sum[m,n] * row_scale[m] * scale[n] + t[m,:] u[n,:] + b[n])
  *
- * from the left, each operation rounded to f32 by itself; parts that a call leaves out are skipped. The sum comes first
+ * from the left, each operation rounded to f32 by itself; parts that a call leaves out are skipped; or the codes of that. The sum comes first
  * because two scales may have a product that f32 cannot hold where the value itself is an ordinary number. */
 #ifndef DFX_KERNELS_CPU_LINEAR_TILE_H
 #define DFX_KERNELS_CPU_LINEAR_TILE_H
@@ -33,6 +33,7 @@ static inline size_t dfx_cpu_floats(int64_t n) {
 typedef struct dfx_cpu_end {
     const dfx_mat *y, *b, *gate, *r, *scale, *t, *u; /* borrowed from the call */
     const float *row_scales;                         /* [M], or NULL */
+    const float *y_scales;                           /* [M] where y is codes, or NULL */
     dfx_act act;
 } dfx_cpu_end;
 

@@ -115,6 +115,7 @@ static int64_t end_of_rows(const dfx_op_call *call, int64_t index) {
 static void layernorm_rows(void *ctx, int64_t index, int worker) {
     const row_job *job = ctx;
     const dfx_op_call *call = job->call;
+    float *norms = call->m[DFX_NORM_Y_NORM].ptr;
     int64_t n = call->m[0].cols;
     for (int64_t t = index * ROWS; t < end_of_rows(call, index); t++) {
         const float *x = dfx_cpu_f32(&call->m[DFX_NORM_X], t);
@@ -123,6 +124,8 @@ static void layernorm_rows(void *ctx, int64_t index, int worker) {
         float rstd = 1.0f / sqrtf(var + call->p.eps);
         float *row = dfx_cpu_row_out(job->cpu, call, t, worker);
         scale_row(row, x, mean, rstd, job->mul, job->add, n);
+        if (norms)
+            norms[t] = sqrtf(dfx_cpu_dot(row, row, n));
         dfx_cpu_row_done(call, t, row);
     }
 }

@@ -232,6 +232,8 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
         return dfx_cuda_layernorm(cuda, call);
     case DFX_OP_QUANTIZE:
         return dfx_cuda_quantize(cuda, call);
+    case DFX_OP_BOUND:
+        return dfx_cuda_bound(cuda, call);
     case DFX_OP_RMSNORM:
         return dfx_cuda_rmsnorm(cuda, call);
     case DFX_OP_QKNORM_ROPE:

@@ -47,6 +47,18 @@ static __device__ inline dfx_cuda_row_codes dfx_cuda_row_codes_of(float most, ui
     return dfx_cuda_codes_below<FP8>(__uint_as_float(greatest));
 }
 
+/* By a scale that is given, whatever the row has. */
+static __device__ inline dfx_cuda_row_codes dfx_cuda_codes_by(float scale) {
+    return {scale, __frcp_rn(scale), scale == scale};
+}
+
+/* The same row with a scale that is not below `least`, by whose reciprocal its codes are made then. */
+static __device__ inline dfx_cuda_row_codes dfx_cuda_codes_at_least(dfx_cuda_row_codes row,
+                                                                    float least) {
+    bool zeros = row.in_range && row.inverse == 0.0f;
+    return dfx_cuda_codes_by(dfx_cuda_greater(zeros ? 0.0f : row.scale, least));
+}
+
 /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the lowest bits, in two's complement; a
  * conversion has a fraction of the rate of an addition. */
 static __device__ inline uint32_t dfx_cuda_codes4_i8(const float v[4], float inverse) {
@@ -54,6 +66,16 @@ static __device__ inline uint32_t dfx_cuda_codes4_i8(const float v[4], float inv
 #pragma unroll
     for (int i = 0; i < 4; i++)
         bits[i] = __float_as_uint(__fadd_rn(__fmul_rn(v[i], inverse), 0x1.8p23f));
+    return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040),
+                       0x5410);
+}
+
+/* The same with one rounding instead of two: what is nearest to the product itself. */
+static __device__ inline uint32_t dfx_cuda_nearest4_i8(const float v[4], float by) {
+    uint32_t bits[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        bits[i] = __float_as_uint(fmaf(v[i], by, 0x1.8p23f));
     return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040),
                        0x5410);
 }

@@ -1,9 +1,9 @@
 /* From sums to y, where cuBLASLt cannot do it itself:
  *     y[m,n] = r[m,n] + gate[n] * act(sums[m,n] * row_scales[m] * scale[n] + low[m,n] + b[n])
- * from the left; parts that a call leaves out are skipped. The sum comes first because two scales may have a product that f32
+ * from the left, or its codes; parts that a call leaves out are skipped. The sum comes first because two scales may have a product that f32
  * cannot hold. Bound: memory, 6 bytes a value, 8 with r, 4 more with
  * sums of t u^T (low); sums that were just written are still in the second level cache. */
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_codes.cuh"
 #include "kernels/cuda/cuda_linear.h"
 
 /* A thread holds what belongs to its columns for so many rows. */
@@ -15,6 +15,9 @@ typedef struct end_args {
     dfx_cuda_view y, r, gate;
     dfx_cuda_weights b, scale;
     dfx_act act;
+    uint8_t *codes; /* instead of y, or NULL; rows of codes_ld */
+    int64_t codes_ld;
+    const float *y_scales;
 } end_args;
 
 template <typename Sum> static __global__ void end_rows(end_args a) {
@@ -52,7 +55,11 @@ template <typename Sum> static __global__ void end_rows(end_args a) {
             float v = a.gate.ptr ? __fmul_rn(sums[k], gate[k]) : sums[k];
             sums[k] = a.r.ptr ? __fadd_rn(r[k], v) : v;
         }
-        dfx_cuda_store8(a.y, y_row, col, at.n, sums);
+        if (a.codes)
+            dfx_cuda_store_codes<true>(a.codes + y_row * a.codes_ld + col, at.n, sums,
+                                       dfx_cuda_codes_by(a.y_scales[y_row]));
+        else
+            dfx_cuda_store8(a.y, y_row, col, at.n, sums);
     }
 }
 
@@ -63,6 +70,11 @@ extern "C" dfx_status dfx_cuda_epilogue(dfx_cuda *cuda, const dfx_op_call *call,
     a.end = *end;
     a.tiling = dfx_cuda_tiling_of(end->nb);
     a.y = dfx_cuda_view_of(&m[0]);
+    if (dfx_op_is_codes(call, 0)) {
+        a.codes = (uint8_t *)m[0].ptr;
+        a.codes_ld = m[0].ld;
+        a.y_scales = (const float *)m[DFX_LINEAR_Y_SCALE].ptr;
+    }
     a.r = dfx_cuda_view_of(&m[DFX_LINEAR_R]);
     a.gate = dfx_cuda_view_of(&m[DFX_LINEAR_GATE]);
     DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &m[DFX_LINEAR_B], 0.0f, &a.b));

@@ -18,6 +18,13 @@ static bool fits_values(const dfx_mat *m) {
     return m->dtype == DFX_DTYPE_BF16 && aligned(m->ptr, m->ld * 2);
 }
 
+static bool fits_y(const dfx_cuda_fused *p) {
+    if (p->y.dtype != DFX_DTYPE_F8_E4M3)
+        return fits_values(&p->y);
+    return p->in == DFX_DTYPE_F8_E4M3 && aligned(p->y.ptr, p->y.ld) && !p->gate.rows &&
+           !p->r.rows && !p->t.rows;
+}
+
 static bool fits_bias(const dfx_mat *b) {
     return !b->rows || b->dtype == DFX_DTYPE_F32 || b->dtype == DFX_DTYPE_BF16 ||
            b->dtype == DFX_DTYPE_F16;
@@ -33,8 +40,7 @@ bool dfx_cuda_fused_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
     bool extents = p->m >= 1 && p->n >= 8 && p->k >= 16 && p->n % 8 == 0 && p->k % 16 == 0 &&
                    p->m < MOST && p->n < MOST && p->k < MOST;
     return in && extents && aligned(p->x, p->ldx) && aligned(p->w, p->ldw) && fits_bias(&p->b) &&
-           fits_low(p) && fits_values(&p->y) &&
-           (!p->gate.rows || p->gate.dtype == DFX_DTYPE_BF16) &&
+           fits_low(p) && fits_y(p) && (!p->gate.rows || p->gate.dtype == DFX_DTYPE_BF16) &&
            (!p->r.rows || fits_values(&p->r)) &&
            (dfx_cuda_fused_sm90_fits(cuda, p) ||
             (mma_is_best(cuda) && dfx_cuda_fused_mma_fits(cuda, p)));

@@ -1,4 +1,4 @@
-/* One kernel from codes, or BF16, to BF16 (cuda_fused.h), for sm_90a; empty elsewhere. cuda_fused_sm90.cu chooses tiles and launches.
+/* One kernel from codes, or BF16, to BF16 or codes (cuda_fused.h), for sm_90a; empty elsewhere. cuda_fused_sm90.cu chooses tiles and launches.
  *
  * A block stays on its multiprocessor and takes one tile of y after another. Roles, by group of four warps: the last one
  * fetches (a warp asks TMA for x and w, a warp widens what belongs to columns), the others multiply. x and w pass through a
@@ -184,7 +184,7 @@ template <int STAGES> struct fused_progress {
 };
 
 /* The tiles before `end`. S: fused_half where they are halves. */
-template <class S, bool GELU, bool LOW>
+template <class S, fused_then THEN, bool LOW>
 static __device__ inline void multiply_tiles(const fused_args &a, char *shared,
                                              fused_barriers<S> barriers, int end,
                                              fused_progress<S::STAGES> &progress) {
@@ -212,10 +212,12 @@ static __device__ inline void multiply_tiles(const fused_args &a, char *shared,
         for (int j = 0; j < S::BLOCKS * 2; j++) {
             int row = e.row + j / 2 * FUSED_ROWS + j % 2 * 8 + lane / 4;
             xs[j / 2][j % 2] = !plain && row < a.m ? a.xs[row] : 0.0f;
+            if (THEN == FUSED_GELU_CODES)
+                e.inverse[j / 2][j % 2] = row < a.m ? __frcp_rn(a.ys[row]) : 0.0f;
         }
         if (lane == 0) {
             dfx_sm90_store_wait<0>();
-            if (!GELU && a.has_r)
+            if (THEN == FUSED_VALUES && a.has_r)
 #pragma unroll
                 for (int strip = 0; strip < S::BOXES && strip < S::STRIPS; strip++)
                     e.fetch_r(strip);
@@ -229,9 +231,9 @@ static __device__ inline void multiply_tiles(const fused_args &a, char *shared,
         if constexpr (LOW && !plain) {
             scale_sums<S>(sums, xs, columns);
             multiply_low<S>(sums, a, x, w, barriers, place);
-            end_rows<S, GELU, true>(e, sums, xs, columns, box_parities);
+            end_rows<S, THEN, true>(e, sums, xs, columns, box_parities);
         } else {
-            end_rows<S, GELU, plain>(e, sums, xs, columns, box_parities);
+            end_rows<S, THEN, plain>(e, sums, xs, columns, box_parities);
         }
         if (S::TAKE_TURNS)
             place.move((S::GROUPS - 1) * a.n_stages);
@@ -241,7 +243,7 @@ static __device__ inline void multiply_tiles(const fused_args &a, char *shared,
     progress = {i, n, place, box_parities};
 }
 
-template <class S, bool GELU, bool LOW>
+template <class S, fused_then THEN, bool LOW>
 static __device__ inline void multiply_all(const fused_args &a, char *shared,
                                            fused_barriers<S> barriers) {
     int group = threadIdx.x / FUSED_GROUP, first = S::TAKE_TURNS ? group : 0;
@@ -252,9 +254,9 @@ static __device__ inline void multiply_all(const fused_args &a, char *shared,
         progress.place.move(group * a.n_stages);
     if (S::TAKE_TURNS && group == S::GROUPS - 1)
         dfx_sm90_meet_arrive(turn_of(0), 2 * FUSED_GROUP);
-    multiply_tiles<S, GELU, LOW>(a, shared, barriers, a.n_whole, progress);
+    multiply_tiles<S, THEN, LOW>(a, shared, barriers, a.n_whole, progress);
     if constexpr (S::HALVES)
-        multiply_tiles<fused_half<S>, GELU, LOW>(a, shared, {barriers.at}, a.n_parts, progress);
+        multiply_tiles<fused_half<S>, THEN, LOW>(a, shared, {barriers.at}, a.n_parts, progress);
     if (threadIdx.x % DFX_WARP == 0)
         dfx_sm90_store_wait<0>();
 }
@@ -281,7 +283,7 @@ static __device__ inline void make_barriers(const fused_args &a, fused_barriers<
 }
 
 /* LOW: with t and u. */
-template <class S, bool GELU, bool LOW>
+template <class S, fused_then THEN, bool LOW>
 static __global__ void __launch_bounds__(S::THREADS, 1)
     fused_product(const __grid_constant__ fused_args a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -301,7 +303,7 @@ static __global__ void __launch_bounds__(S::THREADS, 1)
             fetch_columns(a, shared + S::COLUMNS_AT, barriers);
     } else {
         dfx_sm90_registers_more<S::MORE>();
-        multiply_all<S, GELU, LOW>(a, shared, barriers);
+        multiply_all<S, THEN, LOW>(a, shared, barriers);
     }
     if (S::CLUSTER > 1) /* others may still write to this block's shared memory */
         dfx_sm90_cluster_meet();

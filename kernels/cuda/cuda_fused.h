@@ -1,7 +1,8 @@
 /* A product with all that follows it in one kernel:
  *     y[m,n] = r[m,n] + gate[n] * act((sum_k x[m,k] w[n,k]) * xs[m] * ws[n] + sum_i t[m,i] u[n,i] + b[n])
  * from the left, as cuda_epilogue.cu computes it: for I8 without t and u, where sums are exact, bit for bit the same. BF16
- * has no scales, and its sums go on over t and u. */
+ * has no scales, and its sums go on over t and u. Or, of F8_E4M3, the codes of that: e4m3(y * (1 / ys[m])), no further than
+ * +-448. */
 #ifndef DFX_KERNELS_CUDA_FUSED_H
 #define DFX_KERNELS_CUDA_FUSED_H
 
@@ -19,11 +20,12 @@ typedef struct dfx_cuda_fused {
     const void *x, *w;    /* [m, k], [n, k] */
     int64_t ldx, ldw;     /* bytes from a row to the next */
     const float *xs, *ws; /* of codes */
+    const float *ys;      /* [m] where y is codes, else NULL */
     dfx_mat t, u;         /* [m, rank] and [n, rank] BF16, or none; rank is a multiple of 16 */
     dfx_mat b;            /* [1, n] F32, BF16 or F16, or none */
     dfx_mat gate;         /* [1, n] BF16, or none */
     dfx_mat r;            /* [m, n] BF16, or none; may be y itself, else does not overlap it */
-    dfx_mat y;            /* [m, n] BF16 */
+    dfx_mat y;            /* [m, n] BF16, or F8_E4M3 without gate, r, t and u */
     dfx_act act;
 } dfx_cuda_fused;
 
@@ -37,7 +39,8 @@ void dfx_cuda_fused_prepare(dfx_cuda *cuda, const dfx_cuda_fused *p);
 dfx_status dfx_cuda_fused_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 
 /* The kernels that these choose from, for what cuda_fused.c has looked at; tests call them by themselves. cuda_fused_sm90.cu:
- * Hopper's own; activations other than NONE and GELU_TANH, and GELU_TANH with gate or r, are not for it. */
+ * Hopper's own; activations other than NONE and GELU_TANH, GELU_TANH with gate or r, codes of anything but GELU_TANH, and of
+ * columns that 16 does not divide are not for it. */
 bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p);
 dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p);
 

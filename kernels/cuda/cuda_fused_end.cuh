@@ -5,6 +5,7 @@
 #ifndef DFX_KERNELS_CUDA_FUSED_END_CUH
 #define DFX_KERNELS_CUDA_FUSED_END_CUH
 
+#include "kernels/cuda/cuda_codes.cuh"
 #include "kernels/cuda/cuda_fused_shape.cuh"
 
 /* A warp's rows of a tile: 16 of every block. */
@@ -13,6 +14,7 @@ template <class S> struct fused_end {
     fused_barriers<S> barriers;
     uint32_t boxes;     /* its own */
     int warp, row, col; /* row: its first one */
+    float inverse[S::BLOCKS][2]; /* of the scales of codes */
 
     __device__ void fetch_r(int strip) const {
         int box = strip % S::BOXES, block = strip / (S::N / FUSED_STRIP);
@@ -62,17 +64,36 @@ static __device__ inline void scale_sums(typename S::Sum (&sums)[S::BLOCKS][S::N
     }
 }
 
+/* A thread's codes of a strip, pairs of neighbours, to the box: 32 bytes a row, its halves swapped in rows 4 to 7 of 8 as TMA's
+ * swizzle of 32 bytes has it. Of two chunks' pairs a thread takes the left chunk's or the right one's and its neighbour's to
+ * them, so that it writes whole words, and a warp each bank once. pairs: by half of the rows, two chunks to a word. */
+static __device__ inline void fused_store_codes(uint32_t box,
+                                                const uint32_t (&pairs)[2][FUSED_STRIP / 16]) {
+    int lane = threadIdx.x % DFX_WARP, odd = lane % 2;
+    uint32_t order = odd ? 0x3276 : 0x5410;
+#pragma unroll
+    for (int half = 0; half < 2; half++)
+#pragma unroll
+        for (int i = 0; i < FUSED_STRIP / 16; i++) {
+            uint32_t mine = pairs[half][i], other = __shfl_xor_sync(0xffffffffu, mine, 1);
+            dfx_sm90_store_word(box + (lane / 4 + half * 8) * FUSED_STRIP + (i ^ (lane / 16)) * 16 +
+                                    odd * 8 + lane % 4 / 2 * 4,
+                                __byte_perm(mine, other, order));
+        }
+}
+
 /* SCALED: sums are values, as scale_sums leaves them. Adding -0 changes no value, so it stands for r where there is none; nor does 1 as a
  * gate. */
-template <class S, bool GELU, bool SCALED, typename Sum>
+template <class S, fused_then THEN, bool SCALED, typename Sum>
 static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, const float *xs,
                                         const char *columns, int strip, uint32_t &box_parities) {
+    constexpr bool GELU = THEN != FUSED_VALUES, CODES = THEN == FUSED_GELU_CODES;
     const uint32_t minus_zeros = 0x80008000u;
     int lane = threadIdx.x % DFX_WARP, box = strip % S::BOXES;
     int local = lane % 8 + (lane / 8 % 2) * 8;
     uint32_t at =
         e.boxes + box * FUSED_BOX + local * 2 * FUSED_STRIP + ((lane / 16) ^ (local / 2 % 4)) * 16;
-    uint32_t words[FUSED_STRIP / 16][4];
+    uint32_t words[FUSED_STRIP / 16][4], pairs[2][FUSED_STRIP / 16] = {};
 #pragma unroll
     for (int i = 0; i < FUSED_STRIP / 16 * 4; i++)
         words[i / 4][i % 4] = minus_zeros;
@@ -104,6 +125,13 @@ static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, 
             v1 = __fadd_rn(v1, end.w);
             if (GELU)
                 dfx_cuda_gelu_tanh2(v0, v1);
+            if constexpr (CODES) {
+                float v[] = {v0, v1};
+                pairs[half][chunk / 2] |=
+                    dfx_cuda_codes2_fp8(v, e.inverse[strip / (S::N / FUSED_STRIP)][half])
+                    << chunk % 2 * 16;
+                continue;
+            }
             uint32_t &word = words[chunk / 2][chunk % 2 * 2 + half];
             if (!GELU) {
                 float2 r = fused_widen(word);
@@ -119,9 +147,12 @@ static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, 
             dfx_sm90_store_wait<S::BOXES - 1>();
         __syncwarp();
     }
+    if constexpr (CODES)
+        fused_store_codes(e.boxes + box * FUSED_BOX, pairs);
+    else
 #pragma unroll
-    for (int i = 0; i < FUSED_STRIP / 16; i++)
-        dfx_sm90_store_fragments(at ^ i * 32, words[i]);
+        for (int i = 0; i < FUSED_STRIP / 16; i++)
+            dfx_sm90_store_fragments(at ^ i * 32, words[i]);
     dfx_sm90_publish();
     __syncwarp();
     if (lane == 0) {
@@ -135,7 +166,7 @@ static __device__ inline void end_strip(const fused_end<S> &e, const Sum *sums, 
 }
 
 /* All strips of a warp's rows. */
-template <class S, bool GELU, bool SCALED, typename Sum>
+template <class S, fused_then THEN, bool SCALED, typename Sum>
 static __device__ inline void end_rows(const fused_end<S> &e,
                                        const Sum (&sums)[S::BLOCKS][S::N / 2],
                                        const float (&xs)[S::BLOCKS][2], const char *columns,
@@ -143,7 +174,7 @@ static __device__ inline void end_rows(const fused_end<S> &e,
 #pragma unroll
     for (int strip = 0; strip < S::STRIPS; strip++) {
         constexpr int a_block = S::N / FUSED_STRIP;
-        end_strip<S, GELU, SCALED>(e, &sums[strip / a_block][strip % a_block * (FUSED_STRIP / 2)],
+        end_strip<S, THEN, SCALED>(e, &sums[strip / a_block][strip % a_block * (FUSED_STRIP / 2)],
                                    xs[strip / a_block], columns, strip, box_parities);
     }
 }

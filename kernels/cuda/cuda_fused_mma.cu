@@ -49,7 +49,8 @@ template <class S, bool LOW> static dfx_status launch(dfx_cuda *cuda, const dfx_
     a.xs = p->xs;
     a.gate = dfx_cuda_view_of(&p->gate);
     a.r = (const __nv_bfloat16 *)p->r.ptr;
-    a.y = (__nv_bfloat16 *)p->y.ptr;
+    a.ys = p->ys;
+    a.y = p->y.ptr;
     a.ldr = p->r.ld;
     a.ldy = p->y.ld;
     a.act = p->act;

@@ -20,7 +20,7 @@
 #ifndef DFX_KERNELS_CUDA_FUSED_MMA_CUH
 #define DFX_KERNELS_CUDA_FUSED_MMA_CUH
 
-#include "kernels/cuda/cuda_device.cuh"
+#include "kernels/cuda/cuda_codes.cuh"
 #include "kernels/cuda/cuda_mma.cuh"
 
 enum {
@@ -58,11 +58,11 @@ typedef struct mma_pair {
 
 typedef struct mma_args {
     mma_pair pairs[2]; /* x and w, t and u */
-    const float *xs;
+    const float *xs, *ys; /* ys: of y that is codes, or NULL */
     dfx_cuda_weights ws, b;
     dfx_cuda_view gate;     /* without ptr where there is none */
     const __nv_bfloat16 *r; /* or NULL */
-    __nv_bfloat16 *y;
+    void *y; /* BF16, or codes */
     int64_t ldr, ldy;
     dfx_act act;
     int m, n;
@@ -355,11 +355,14 @@ static __device__ inline void read_strip(float v[DFX_CHUNK], const typename S::S
 template <class S> struct mma_rows {
     static constexpr int LANES = DFX_WARP / (S::WN / DFX_CHUNK);
     static constexpr int TURNS = FRAGMENT / LANES; /* rows of a thread, LANES apart */
+    static constexpr bool CODES = !S::EXACT; /* y may be */
     uint4 r[TURNS];
-    float xs[TURNS];
+    float xs[TURNS], ys[TURNS];
 
     __device__ void load(const mma_args &a, int turn, int row, int col) {
         xs[turn] = a.xs[row];
+        if (CODES && a.ys)
+            ys[turn] = a.ys[row];
         if (a.r)
             r[turn] = dfx_cuda_fetch8(a.r + row * a.ldr + col, DFX_CHUNK, true);
     }
@@ -428,9 +431,14 @@ static __device__ inline void end_tile(const mma_args &a, const mma_sums<S> &sum
             float v[DFX_CHUNK];
             read_strip<S, LOW>(v, strip, strip_row + turn * LANES, strip_col);
             columns.end<LOW>(a, v, rows.xs[turn], rows.r[turn]);
+            float ys = rows.ys[turn];
             if (i + 1 < S::WM / FRAGMENT && row + FRAGMENT < m)
                 rows.load(a, turn, row + FRAGMENT, col);
-            *(uint4 *)(a.y + row * a.ldy + col) = dfx_cuda_pack8(v);
+            if (mma_rows<S>::CODES && a.ys)
+                dfx_cuda_store_codes<true>((uint8_t *)a.y + row * a.ldy + col, DFX_CHUNK, v,
+                                           dfx_cuda_codes_by(ys));
+            else
+                *(uint4 *)((__nv_bfloat16 *)a.y + row * a.ldy + col) = dfx_cuda_pack8(v);
         }
     }
 }

@@ -12,12 +12,15 @@ enum {
     FUSED_K = 128,        /* of a stage: bytes of a row */
     FUSED_LOW_K = 64,     /* the same in values of t and u */
     FUSED_STRIP = 32,     /* columns that a warp ends at a time */
-    FUSED_BOX = 1024,     /* bytes of 16 rows of them */
+    FUSED_BOX = 1024,     /* bytes of 16 rows of them, as BF16 */
     FUSED_SHARED = 232448 /* bytes that a block can have */
 };
 
 /* What x and w are. */
 enum fused_in { FUSED_I8, FUSED_F8, FUSED_BF16 };
+
+/* What becomes of the sums with scales and b: gate and r on top, or GELU, or its codes. */
+enum fused_then { FUSED_VALUES, FUSED_GELU, FUSED_GELU_CODES };
 
 template <fused_in IN> struct fused_sum { typedef float type; };
 template <> struct fused_sum<FUSED_I8> { typedef int32_t type; };
@@ -64,7 +67,7 @@ template <class S> struct fused_half : S {
 
 typedef struct fused_args {
     CUtensorMap x, w, t, u, r, y;
-    const float *xs, *ws;     /* of codes */
+    const float *xs, *ws, *ys; /* of codes */
     dfx_cuda_weights b, gate; /* gate: 1 where there is none */
     int m, n;
     int n_stages, n_low,

@@ -5,7 +5,10 @@
 #include "kernels/cuda/cuda_fused.h"
 #include "kernels/cuda/cuda_tensor_map.h"
 
-enum { HOPPER = 90 };
+enum {
+    HOPPER = 90,
+    TMA_BYTES = 16 /* it writes so many, also where a row of y ends among them */
+};
 
 static const char what[] = "linear, fused product";
 
@@ -49,6 +52,10 @@ static map_of stage_map(bool codes, const void *ptr, int64_t rows, int64_t cols,
     return map;
 }
 
+static bool makes_codes(const dfx_cuda_fused *p) {
+    return p->y.dtype == DFX_DTYPE_F8_E4M3;
+}
+
 static dfx_status make_maps(const dfx_cuda *cuda, const dfx_cuda_fused *p, int tile_rows,
                             int w_rows, fused_args *a) {
     dfx_cuda_encode_fn encode;
@@ -58,6 +65,11 @@ static dfx_status make_maps(const dfx_cuda *cuda, const dfx_cuda_fused *p, int t
     const map_of w = stage_map(codes, p->w, p->n, p->k, p->ldw, w_rows);
     map_of y = {p->y.ptr,    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, p->m, p->n, p->y.ld * 2, 16,
                 FUSED_STRIP, CU_TENSOR_MAP_SWIZZLE_64B};
+    if (makes_codes(p)) {
+        y.type = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+        y.ld_bytes = p->y.ld;
+        y.swizzle = CU_TENSOR_MAP_SWIZZLE_32B;
+    }
     DFX_TRY(make_map(cuda, encode, &x, &a->x));
     DFX_TRY(make_map(cuda, encode, &w, &a->w));
     DFX_TRY(make_map(cuda, encode, &y, &a->y));
@@ -111,12 +123,13 @@ static int as_many_waves(int n, int clusters) {
     return (n + waves - 1) / waves;
 }
 
-template <class S, bool GELU, bool LOW>
+template <class S, fused_then THEN, bool LOW>
 static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     fused_args a = {};
     DFX_TRY(make_maps(cuda, p, S::M, S::W_BOX, &a));
     a.xs = p->xs;
     a.ws = p->ws;
+    a.ys = p->ys;
     DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &p->b, 0.0f, &a.b));
     DFX_TRY(dfx_cuda_weights_of(cuda, "linear", &p->gate, 0.0f, &a.gate));
     a.m = (int)p->m;
@@ -126,7 +139,7 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     a.n_stages = (int)dfx_cuda_ceil_div(p->k, S::K) + a.n_low;
     a.rows = (int)dfx_cuda_ceil_div(p->m, S::M * S::CLUSTER);
     a.cols = (int)dfx_cuda_ceil_div(p->n, S::N);
-    auto kernel = fused_product<S, GELU, LOW>;
+    auto kernel = fused_product<S, THEN, LOW>;
     DFX_TRY(dfx_cuda_check(
         cuda,
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES),
@@ -162,7 +175,15 @@ typedef struct fused_choice {
     bool take_turns, halves;
     double rate; /* of products alone, beside the others */
     dfx_status (*run[2][2])(dfx_cuda *, const dfx_cuda_fused *); /* [with t and u][GELU] */
+    dfx_status (*codes)(dfx_cuda *, const dfx_cuda_fused *);     /* of GELU; NULL: not in fp8 */
 } fused_choice;
+
+template <class S> static constexpr auto codes_of(void) {
+    if constexpr (S::IN == FUSED_F8)
+        return launch<S, FUSED_GELU_CODES, false>;
+    else
+        return (dfx_status(*)(dfx_cuda *, const dfx_cuda_fused *))NULL;
+}
 
 /* In BF16 t and u cost nothing unless they are there. */
 template <class S> static constexpr fused_choice choice_of(double rate) {
@@ -173,8 +194,9 @@ template <class S> static constexpr fused_choice choice_of(double rate) {
             S::TAKE_TURNS,
             S::HALVES,
             rate,
-            {{launch<S, false, plain>, launch<S, true, plain>},
-             {launch<S, false, true>, launch<S, true, true>}}};
+            {{launch<S, FUSED_VALUES, plain>, launch<S, FUSED_GELU, plain>},
+             {launch<S, FUSED_VALUES, true>, launch<S, FUSED_GELU, true>}},
+            codes_of<S>()};
 }
 
 static const fused_choice int8_choices[] = {
@@ -234,16 +256,19 @@ static const fused_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p)
 /* A kernel without a body, as code for other targets has it, needs hardly a register. */
 static bool has_code(void) {
     cudaFuncAttributes attributes;
-    auto kernel = fused_product<fused_shape<FUSED_I8, 2, 1, 96, 6, 1, false>, false, false>;
+    auto kernel = fused_product<fused_shape<FUSED_I8, 2, 1, 96, 6, 1, false>, FUSED_VALUES, false>;
     return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.numRegs > 64;
 }
 
 extern "C" bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
     bool act =
         p->act == DFX_ACT_NONE || (p->act == DFX_ACT_GELU_TANH && !p->gate.rows && !p->r.rows);
-    return cuda->sm == HOPPER && act && has_code();
+    bool then = !makes_codes(p) || (p->act == DFX_ACT_GELU_TANH && p->n % TMA_BYTES == 0);
+    return cuda->sm == HOPPER && act && then && has_code();
 }
 
 extern "C" dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    return choose(cuda, p)->run[p->t.rows != 0][p->act == DFX_ACT_GELU_TANH](cuda, p);
+    const fused_choice *c = choose(cuda, p);
+    return makes_codes(p) ? c->codes(cuda, p)
+                          : c->run[p->t.rows != 0][p->act == DFX_ACT_GELU_TANH](cuda, p);
 }

@@ -195,6 +195,10 @@ static __device__ inline void dfx_sm90_store_fragments(uint32_t row, const uint3
                  : "memory");
 }
 
+static __device__ inline void dfx_sm90_store_word(uint32_t address, uint32_t word) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
 /* ---- registers: of every thread of the four warps ---- */
 
 template <int N> static __device__ inline void dfx_sm90_registers_more(void) {

@@ -77,7 +77,8 @@ dfx_status dfx_cuda_conv2d(dfx_cuda *cuda, const dfx_op_call *call);
 size_t dfx_cuda_attention_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention(dfx_cuda *cuda, const dfx_op_call *call);
 
-/* cuda_quant.cu; act_mul_codes: ACT_MUL whose y is codes. */
+/* cuda_quant.cu, cuda_bound.cu; act_mul_codes: ACT_MUL whose y is codes. */
+dfx_status dfx_cuda_bound(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_quantize(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_act_mul_codes(dfx_cuda *cuda, const dfx_op_call *call);
 

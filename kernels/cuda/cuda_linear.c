@@ -69,7 +69,7 @@ static bool is_direct(const dfx_op_call *call) {
     bool b_fits = !present(b) || (b->dtype == DFX_DTYPE_BF16 && (uintptr_t)b->ptr % 16 == 0);
     return act_fits && b_fits && !present(&call->m[DFX_LINEAR_GATE]) &&
            !present(&call->m[DFX_LINEAR_SCALE]) && !present(&call->m[DFX_LINEAR_X_SCALE]) &&
-           !present(&call->m[DFX_LINEAR_T]);
+           !present(&call->m[DFX_LINEAR_T]) && !dfx_op_is_codes(call, 0);
 }
 
 /* Tensor cores read codes sixteen at a time. */
@@ -151,6 +151,7 @@ static bool fused_of(const dfx_cuda *cuda, const dfx_op_call *call, dfx_cuda_fus
                             .ldw = row_bytes_of(w),
                             .xs = m[DFX_LINEAR_X_SCALE].ptr,
                             .ws = m[DFX_LINEAR_SCALE].ptr,
+                            .ys = m[DFX_LINEAR_Y_SCALE].ptr,
                             .t = m[DFX_LINEAR_T],
                             .u = m[DFX_LINEAR_U],
                             .b = m[DFX_LINEAR_B],

@@ -31,7 +31,7 @@ typedef struct row_norm {
     dfx_cuda_weights mul, add;
     uint8_t *codes; /* instead of y; rows of codes_ld */
     int64_t codes_ld;
-    float *scales;
+    float *scales, *norms; /* norms: of rows that became codes, or NULL */
     int n_cols;
     float eps;
 } row_norm;
@@ -167,10 +167,22 @@ template <bool WHOLE> static __device__ row_norm promised(row_norm p, int n_cols
 
 template <typename S, bool FP8>
 static __device__ void store_codes_of_row(const row_norm &p, int64_t row, float most,
-                                          const float v[S::chunks][DFX_CHUNK], uint32_t *scratch) {
-    dfx_cuda_row_codes codes = dfx_cuda_row_codes_of<FP8>(most, scratch);
-    if (threadIdx.x == 0)
+                                          const float v[S::chunks][DFX_CHUNK], uint32_t *scratch,
+                                          float *squares) {
+    if (p.norms) {
+        float sum = warp_sum(sum_of<S>(v, p.n_cols, [](float sum, float x) { return sum + x * x; }));
+        if (threadIdx.x % DFX_WARP == 0)
+            squares[threadIdx.x / DFX_WARP] = sum;
+    }
+    dfx_cuda_row_codes codes = dfx_cuda_row_codes_of<FP8>(most, scratch); /* meets */
+    if (threadIdx.x == 0) {
         p.scales[row] = codes.scale;
+        float sum = 0.0f;
+        for (int warp = 0; p.norms && warp < S::n_warps(); warp++)
+            sum += squares[warp];
+        if (p.norms)
+            p.norms[row] = sqrtf(sum);
+    }
 #pragma unroll
     for (int c = 0; c < S::chunks; c++)
         if (S::left_of(c, p.n_cols) > 0)
@@ -184,6 +196,7 @@ static __global__ void __launch_bounds__(WHOLE ? WHOLE_WARPS *DFX_WARP : ROW_THR
     typedef row_shape<CENTERED, WHOLE> S;
     __shared__ moments parts[ROW_THREADS_MOST / DFX_WARP];
     __shared__ uint32_t scratch[ROW_THREADS_MOST / DFX_WARP];
+    __shared__ float squares[ROW_THREADS_MOST / DFX_WARP];
     const row_norm p = promised<WHOLE>(args, S::cols);
     int64_t row = blockIdx.x;
     uint4 words[S::chunks], muls[S::chunks], adds[S::chunks];
@@ -223,7 +236,7 @@ static __global__ void __launch_bounds__(WHOLE ? WHOLE_WARPS *DFX_WARP : ROW_THR
             dfx_cuda_store8(p.y, row, S::col_of(c), n, v[c]);
     }
     if (RESULT != VALUES)
-        store_codes_of_row<S, RESULT == CODES_FP8>(p, row, most, v, scratch);
+        store_codes_of_row<S, RESULT == CODES_FP8>(p, row, most, v, scratch, squares);
 }
 
 static bool is_bf16(const dfx_cuda_weights &m) {
@@ -268,6 +281,7 @@ static dfx_status run_rows(const dfx_cuda *cuda, const dfx_op_call *call, const 
     p.codes = (uint8_t *)y->ptr;
     p.codes_ld = y->ld;
     p.scales = (float *)call->m[dfx_op_y_scale(call->kind)].ptr;
+    p.norms = CENTERED ? (float *)call->m[DFX_NORM_Y_NORM].ptr : NULL;
     if (y->dtype == DFX_DTYPE_I8)
         launch_rows<CENTERED, CODES_I8>(cuda, p, y->rows);
     else

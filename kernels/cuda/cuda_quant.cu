@@ -24,6 +24,7 @@ typedef struct quant_args {
     uint8_t *codes;
     int64_t ld;
     float *scales;
+    const float *least; /* of scales; NULL: none */
 } quant_args;
 
 /* A span begins at column `first`. 32 bits are enough for a row (launch), and 64 cost a tenth of the time. */
@@ -113,6 +114,8 @@ static __global__ void __launch_bounds__(THREADS_MOST, GATED ? GATED_BLOCKS : BL
         most = dfx_cuda_greater(most, greatest_of(kept));
     }
     dfx_cuda_row_codes codes = dfx_cuda_row_codes_of<FP8>(most, scratch);
+    if (FP8 && !GATED && a.least)
+        codes = dfx_cuda_codes_at_least(codes, a.least[row]);
     if (threadIdx.x == 0)
         a.scales[row] = codes.scale;
     for (int first = last; first >= 0; first -= span) {
@@ -174,6 +177,7 @@ static quant_args args_of(const dfx_op_call *call) {
 
 extern "C" dfx_status dfx_cuda_quantize(dfx_cuda *cuda, const dfx_op_call *call) {
     quant_args a = args_of(call);
+    a.least = (const float *)call->m[DFX_QUANTIZE_LEAST].ptr;
     return launch(cuda, &a, call->m[0].dtype, call->m[0].rows);
 }
 

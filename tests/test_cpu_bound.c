@@ -1,0 +1,394 @@
+/* BOUND on the CPU, and what stands before and beside it: norms of rows from LAYERNORM, and QUANTIZE that has a least scale.
+ * The formulas of kernels/ops.h in double, values worked by hand, and the promise itself: no value of the product is beyond
+ * 448 bounds. */
+#include <math.h>
+#include <string.h>
+
+#include "tests/cpu_rig.h"
+
+static int64_t wider(int64_t cols) {
+    return (cols + 3) / 4 * 4 + 4;
+}
+
+static dfx_op_call bound_call(rig *r, dfx_mat x_norm, dfx_mat w_scale, dfx_mat b, float scale) {
+    dfx_op_call call = {.kind = DFX_OP_BOUND, .p.scale = scale};
+    call.m[0] = rig_poison(r, 1, x_norm.cols, wider(x_norm.cols));
+    call.m[DFX_BOUND_X_NORM] = x_norm;
+    call.m[DFX_BOUND_W_SCALE] = w_scale;
+    call.m[DFX_BOUND_B] = b;
+    return call;
+}
+
+static dfx_mat row_of(rig *r, int64_t n, const float *values) {
+    return rig_values(r, 1, n, wider(n), values);
+}
+
+/* 2.5 times a greatest scale of 2 is 5 a norm; a greatest bias of 896 is 2 codes of 448. */
+static void bound_of_norms_is_that_worked_by_hand(void **state) {
+    rig *r = *state;
+    dfx_mat norms = row_of(r, 4, (const float[]){3, 0, 0x1p-110f, 1}), none = {0};
+    dfx_mat w_scale = rig_weight(r, DFX_DTYPE_F32, 1, 3, (const float[]){0.5f, -2, 1});
+    dfx_mat b = rig_weight(r, DFX_DTYPE_BF16, 1, 3, (const float[]){1, -896, 0.5f});
+    dfx_mat zeros = rig_weight(r, DFX_DTYPE_F32, 1, 3, (const float[]){0, -0.0f, 0});
+    dfx_op_call call = bound_call(r, norms, w_scale, b, 2.5f);
+    rig_run(r, &call);
+    rig_same(&call.m[0], (const float[]){17, 2, 2, 7}, 0);
+    call = bound_call(r, norms, w_scale, none, 2.5f);
+    rig_run(r, &call);
+    rig_same(&call.m[0], (const float[]){15, 1, 1, 5}, 0);
+    call = bound_call(r, norms, w_scale, zeros, 2.5f);
+    rig_run(r, &call);
+    rig_same(&call.m[0], (const float[]){15, 1, 1, 5}, 0);
+}
+
+/* Bounds are the norms themselves here. */
+static void bound_below_2_to_minus_100_is_1_and_from_2_to_100_on_is_nan(void **state) {
+    rig *r = *state;
+    const float below = nextafterf(0x1p-100f, 0), highest = nextafterf(0x1p100f, 0);
+    const float norms[] = {0x1p-100f, below,    0x1p-149f, 0,   highest,
+                           0x1p100f,  0x1p127f, INFINITY,  NAN, 1};
+    const float want[] = {0x1p-100f, 1, 1, 1, highest, NAN, NAN, NAN, NAN, 1};
+    dfx_mat one = rig_weight(r, DFX_DTYPE_F32, 1, 1, (const float[]){1}), none = {0};
+    dfx_op_call call = bound_call(r, row_of(r, 10, norms), one, none, 1);
+    rig_run(r, &call);
+    for (int t = 0; t < 10; t++) {
+        double got = rig_at(&call.m[0], 0, t);
+        assert_true(isnan(want[t]) ? isnan(got) : got == (double)want[t]);
+    }
+    /* 448 * 2^-101 is below with a norm of 0, and 448 * 2^-100 is not. */
+    for (int i = 0; i < 2; i++) {
+        float b = -448 * (i ? 0x1p-100f : 0x1p-101f);
+        call = bound_call(r, row_of(r, 1, (const float[]){0}), one,
+                          rig_weight(r, DFX_DTYPE_BF16, 1, 1, &b), 1);
+        rig_run(r, &call);
+        assert_true(rig_at(&call.m[0], 0, 0) == (i ? 0x1p-100 : 1));
+    }
+}
+
+static void bound_of_weights_that_are_not_finite_is_nan(void **state) {
+    enum { N = 300 };
+    static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    static const int places[] = {0, 255, 256, N - 1};
+    rig *r = *state;
+    dfx_mat norms = row_of(r, 3, (const float[]){0, 1, 5});
+    for (size_t i = 0; i < DFX_COUNT(bad) * DFX_COUNT(places) * 2; i++) {
+        float w_scale[N], b[N];
+        for (int n = 0; n < N; n++)
+            w_scale[n] = b[n] = (float)(n % 7) + 1;
+        (i % 2 ? w_scale : b)[places[i / 2 % 4]] = bad[i / 8];
+        dfx_op_call call = bound_call(r, norms, rig_weight(r, DFX_DTYPE_F32, 1, N, w_scale),
+                                      rig_weight(r, DFX_DTYPE_BF16, 1, N, b), 1);
+        rig_run(r, &call);
+        for (int t = 0; t < 3; t++)
+            assert_true(isnan(rig_at(&call.m[0], 0, t)));
+    }
+}
+
+/* Two products, a sum and a quotient: four roundings. */
+static void bound_of_any_shape_and_bias_equals_formula(void **state) {
+    static const int64_t shapes[][2] = {{1, 1}, {5, 255}, {300, 256}, {33, 257}, {2, 3001}};
+    static const dfx_dtype dtypes[] = {DFX_DTYPE_F32, DFX_DTYPE_BF16, DFX_DTYPE_F16,
+                                       DFX_DTYPE_F8_E4M3, DFX_N_DTYPES /* none */};
+    rig *r = *state;
+    for (size_t i = 0; i < DFX_COUNT(shapes) * DFX_COUNT(dtypes); i++) {
+        int64_t n_tokens = shapes[i / 5][0], n = shapes[i / 5][1];
+        dfx_dtype dtype = dtypes[i % 5];
+        dfx_mat norms = rig_random(r, 1, n_tokens, wider(n_tokens), 1), b = {0};
+        for (int64_t t = 0; t < n_tokens; t++)
+            ((float *)norms.ptr)[t] = fabsf(((float *)norms.ptr)[t]) * 50;
+        dfx_mat w_scale = rig_random_weight(r, DFX_DTYPE_F32, 1, n, 2 + i);
+        if (dtype != DFX_N_DTYPES)
+            b = rig_random_weight(r, dtype, 1, n, 40 + i);
+        double slope = 0, offset = 0;
+        for (int64_t c = 0; c < n; c++) {
+            slope = fmax(slope, 0.375 * fabs(rig_at(&w_scale, 0, c)));
+            offset = b.ptr ? fmax(offset, fabs(rig_at(&b, 0, c)) / 448) : 0;
+        }
+        dfx_op_call call = bound_call(r, norms, w_scale, b, 0.375f);
+        rig_run(r, &call);
+        for (int64_t t = 0; t < n_tokens; t++) {
+            double want = rig_at(&norms, 0, t) * slope + offset;
+            assert_true(fabs(rig_at(&call.m[0], 0, t) - want) <= 4 * 0x1p-24 * want);
+        }
+    }
+}
+
+/* ---- norms of rows ---- */
+
+typedef enum affine { PLAIN, WEIGHT_BIAS, SCALE_SHIFT } affine;
+
+static dfx_op_call norm_call(rig *r, int64_t rows, int64_t cols, affine kind, dfx_dtype codes) {
+    dfx_op_call call = {.kind = DFX_OP_LAYERNORM, .p.eps = 0.25f};
+    call.m[0] =
+        (dfx_mat){rig_alloc(r, (size_t)(rows * wider(cols))), rows, cols, wider(cols), codes};
+    call.m[DFX_NORM_X] = rig_random(r, rows, cols, wider(cols), 1);
+    if (kind == WEIGHT_BIAS) {
+        call.m[DFX_NORM_W] = rig_random_weight(r, DFX_DTYPE_BF16, 1, cols, 2);
+        call.m[DFX_NORM_B] = rig_random_weight(r, DFX_DTYPE_F16, 1, cols, 3);
+    }
+    if (kind == SCALE_SHIFT) {
+        call.m[DFX_NORM_SCALE] = rig_random(r, 1, cols, wider(cols), 4);
+        call.m[DFX_NORM_SHIFT] = rig_random(r, 1, cols, wider(cols), 5);
+    }
+    call.m[DFX_NORM_Y_SCALE] = rig_poison(r, 1, rows, wider(rows));
+    return call;
+}
+
+static double or_else(const dfx_mat *m, int64_t col, double absent) {
+    return m->ptr ? rig_at(m, 0, col) : absent;
+}
+
+static double norm_wanted(const dfx_op_call *call, int64_t t) {
+    const dfx_mat *m = call->m, *x = &m[DFX_NORM_X];
+    double mean = 0, var = 0, sum = 0, n = (double)x->cols;
+    for (int64_t i = 0; i < x->cols; i++)
+        mean += rig_at(x, t, i) / n;
+    for (int64_t i = 0; i < x->cols; i++)
+        var += (rig_at(x, t, i) - mean) * (rig_at(x, t, i) - mean) / n;
+    for (int64_t i = 0; i < x->cols; i++) {
+        double y = (rig_at(x, t, i) - mean) / sqrt(var + (double)call->p.eps);
+        y *= or_else(&m[DFX_NORM_W], i, 1) * (1 + or_else(&m[DFX_NORM_SCALE], i, 0));
+        y += or_else(&m[DFX_NORM_B], i, 0) + or_else(&m[DFX_NORM_SHIFT], i, 0);
+        sum += y * y;
+    }
+    return sqrt(sum);
+}
+
+/* Values are off by 8e-6 at most (test_cpu_norm.c), so that the norm is by no more than sqrt(D) times that, and by roundings of
+ * its own sum of 16 lanes. Codes and scales are what they are without it. */
+static void layernorm_norms_of_rows_equal_roots_of_double_sums(void **state) {
+    static const int64_t shapes[][2] = {{1, 1}, {3, 5}, {16, 16}, {17, 31}, {50, 129}, {2, 3072}};
+    rig *r = *state;
+    for (size_t i = 0; i < DFX_COUNT(shapes) * 6; i++) {
+        int64_t rows = shapes[i / 6][0], cols = shapes[i / 6][1];
+        dfx_dtype codes = i % 2 ? DFX_DTYPE_I8 : DFX_DTYPE_F8_E4M3;
+        dfx_op_call call = norm_call(r, rows, cols, i / 2 % 3, codes);
+        dfx_op_call plain = norm_call(r, rows, cols, i / 2 % 3, codes);
+        call.m[DFX_NORM_Y_NORM] = rig_poison(r, 1, rows, wider(rows));
+        rig_run(r, &call);
+        rig_run(r, &plain);
+        for (int64_t t = 0; t < rows; t++) {
+            double want = norm_wanted(&call, t);
+            double tolerance = 8e-6 * sqrt((double)cols) + want * (double)(cols / 16 + 8) * 0x1p-24;
+            assert_true(fabs(rig_at(&call.m[DFX_NORM_Y_NORM], 0, t) - want) <= tolerance);
+        }
+        assert_true(isnan(((float *)call.m[DFX_NORM_Y_NORM].ptr)[rows]));
+        assert_memory_equal(call.m[0].ptr, plain.m[0].ptr, (size_t)(rows * call.m[0].ld));
+        assert_memory_equal(call.m[DFX_NORM_Y_SCALE].ptr, plain.m[DFX_NORM_Y_SCALE].ptr,
+                            (size_t)rows * sizeof(float));
+    }
+}
+
+/* What has no bound must not look as if it had one; other rows are as they were. */
+static void layernorm_norm_of_a_row_that_is_not_finite_is_nan(void **state) {
+    enum { T = 20, D = 40 };
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    rig *r = *state;
+    for (size_t i = 0; i < DFX_COUNT(bad); i++) {
+        dfx_op_call call = norm_call(r, T, D, SCALE_SHIFT, DFX_DTYPE_F8_E4M3);
+        call.m[DFX_NORM_Y_NORM] = rig_poison(r, 1, T, T);
+        ((float *)call.m[DFX_NORM_X].ptr)[17 * call.m[DFX_NORM_X].ld + 3] = bad[i];
+        rig_run(r, &call);
+        for (int t = 0; t < T; t++)
+            assert_int_equal(isnan(rig_at(&call.m[DFX_NORM_Y_NORM], 0, t)), t == 17);
+    }
+}
+
+/* ---- least scales ---- */
+
+enum { BESIDE = 16, NOT_OURS = 0x5a };
+
+/* What row t has: a least below its own scale, one above, the very same; values of zeros, NaN among them, a least of NaN. */
+enum { BELOW, ABOVE, EQUAL, ZEROS, A_NAN, NO_LEAST, N_ROW_KINDS };
+
+static void fill_row(float *x, int64_t n, int64_t t, float *least) {
+    float top = 0;
+    for (int64_t i = 0; i < n; i++)
+        top = fmaxf(top, fabsf(x[i]));
+    *least = top / 448;
+    switch (t % N_ROW_KINDS) {
+    case BELOW:
+        *least *= 0.3f;
+        break;
+    case ABOVE:
+        *least *= 37;
+        break;
+    case ZEROS:
+        memset(x, 0, (size_t)n * sizeof(*x));
+        break;
+    case A_NAN:
+        x[n / 2] = NAN;
+        break;
+    case NO_LEAST:
+        *least = NAN;
+        break;
+    default: /* EQUAL */
+        break;
+    }
+}
+
+/* Codes go to the middle of wider rows. Expected ones are made by the conversion of core, from x and the scale. */
+static void quantize_with_least_multiplies_by_one_over_the_greater_scale(void **state) {
+    enum { T = 26, D = 77, LD = 80 + 2 * BESIDE };
+    rig *r = *state;
+    uint8_t *wide = rig_alloc(r, T * LD + BESIDE);
+    memset(wide, NOT_OURS, T * LD + BESIDE);
+    dfx_op_call call = {.kind = DFX_OP_QUANTIZE};
+    call.m[0] = (dfx_mat){wide + BESIDE, T, D, LD, DFX_DTYPE_F8_E4M3};
+    call.m[DFX_QUANTIZE_X] = rig_random(r, T, D, 80, 1);
+    call.m[DFX_QUANTIZE_Y_SCALE] = rig_poison(r, 1, T, T + 2);
+    call.m[DFX_QUANTIZE_LEAST] = rig_poison(r, 1, T, T + 2);
+    float *x = call.m[DFX_QUANTIZE_X].ptr, *least = call.m[DFX_QUANTIZE_LEAST].ptr;
+    for (int64_t t = 0; t < T; t++)
+        fill_row(x + t * 80, D, t, &least[t]);
+    rig_run(r, &call);
+    for (int64_t t = 0; t < T; t++) {
+        bool is_nan = t % N_ROW_KINDS == A_NAN || t % N_ROW_KINDS == NO_LEAST;
+        float scale = ((float *)call.m[DFX_QUANTIZE_Y_SCALE].ptr)[t], top = 0;
+        const uint8_t *codes = wide + t * LD + BESIDE;
+        for (int64_t i = 0; i < D && !is_nan; i++)
+            top = fmaxf(top, fabsf(x[t * 80 + i]));
+        assert_true(is_nan ? isnan(scale) : scale == fmaxf(top / 448, least[t]));
+        for (int64_t i = 0; i < D; i++)
+            assert_int_equal(codes[i], is_nan ? 0 : dfx_f32_to_e4m3(x[t * 80 + i] * (1 / scale)));
+        for (int64_t i = 1; i <= BESIDE; i++)
+            assert_true(codes[-i] == NOT_OURS && codes[D + i - 1] == NOT_OURS);
+    }
+}
+
+/* ---- the promise ---- */
+
+/* A product x W^T + b with W of fp8. */
+typedef struct product {
+    dfx_mat x, w, w_scale, b, y; /* y: what LINEAR makes of it, in codes of x */
+} product;
+
+static void multiply(rig *r, product *p) {
+    dfx_op_call call = {.kind = DFX_OP_LINEAR};
+    p->y = call.m[0] = rig_poison(r, p->x.rows, p->w.rows, wider(p->w.rows));
+    call.m[DFX_LINEAR_X] = p->x;
+    call.m[DFX_LINEAR_W] = p->w;
+    call.m[DFX_LINEAR_SCALE] = p->w_scale;
+    call.m[DFX_LINEAR_B] = p->b;
+    rig_run(r, &call);
+}
+
+/* [1, rows of x]. */
+static dfx_mat bounds_of(rig *r, const product *p) {
+    float *norms = rig_alloc(r, (size_t)p->x.rows * sizeof(*norms));
+    for (int64_t t = 0; t < p->x.rows; t++) {
+        double sum = 0;
+        for (int64_t k = 0; k < p->x.cols; k++)
+            sum += rig_at(&p->x, t, k) * rig_at(&p->x, t, k);
+        norms[t] = (float)sqrt(sum);
+    }
+    dfx_op_call call =
+        bound_call(r, row_of(r, p->x.rows, norms), p->w_scale, p->b, dfx_bound_scale(p->w.cols));
+    rig_run(r, &call);
+    return call.m[0];
+}
+
+/* Any codes but NaN; row 3 is all +-448 with a scale of 40 times the others', and row 0 of x has its signs. Other rows of x are
+ * random, one of them with a value that stands out. */
+static product random_product(rig *r, int64_t m, int64_t n, int64_t k, uint64_t seed) {
+    product p = {.x = rig_random(r, m, k, wider(k), seed)};
+    const float *dice = rig_random(r, n, k, wider(k), seed + 1).ptr;
+    uint8_t *codes = rig_alloc(r, (size_t)(n * k));
+    float *scales = rig_random(r, 1, n, wider(n), seed + 2).ptr, *x = p.x.ptr;
+    for (int64_t i = 0; i < n * k; i++) {
+        uint8_t code = (uint8_t)((dice[i / k * wider(k) + i % k] + 2) * 64);
+        codes[i] = i / k == 3 ? 0x7e | (code & 0x80) : (code & 0x7f) == 0x7f ? 0x7e : code;
+    }
+    for (int64_t i = 0; i < n; i++)
+        scales[i] = (1.5f + scales[i] / 2) * (i == 3 ? 40 : 1) / 1024;
+    for (int64_t i = 0; i < k; i++)
+        x[i] = codes[3 * k + i] & 0x80 ? -1.7f : 1.7f;
+    x[wider(k) + k / 2] = 300;
+    p.w = (dfx_mat){codes, n, k, k, DFX_DTYPE_F8_E4M3};
+    p.w_scale = rig_weight(r, DFX_DTYPE_F32, 1, n, scales);
+    p.b = rig_random_weight(r, DFX_DTYPE_BF16, 1, n, seed + 3);
+    return p;
+}
+
+static void bound_times_448_is_not_below_any_value_of_the_product(void **state) {
+    enum { M = 9, N = 40 };
+    static const int64_t depths[] = {1, 2, 19, 256, 3072};
+    rig *r = *state;
+    for (size_t i = 0; i < 2 * DFX_COUNT(depths); i++) {
+        product p = random_product(r, M, N, depths[i / 2], 10 * i + 1);
+        if (i % 2)
+            p.b = (dfx_mat){0};
+        multiply(r, &p);
+        dfx_mat bounds = bounds_of(r, &p);
+        for (int64_t t = 0; t < M; t++)
+            for (int64_t n = 0; n < N; n++) {
+                double sum = 0, most = 448 * rig_at(&bounds, 0, t);
+                for (int64_t k = 0; k < p.w.cols; k++)
+                    sum += rig_at(&p.x, t, k) * rig_at(&p.w, n, k);
+                sum = sum * rig_at(&p.w_scale, 0, n) + or_else(&p.b, n, 0);
+                assert_true(fabs(sum) <= most);
+                assert_true(fabs(rig_at(&p.y, t, n)) <= most);
+            }
+    }
+}
+
+/* The worst there is: rows of W of +-448 alone, x in their direction, and rounded away from zero by 1/17 in all columns but
+ * the one that its scale is from. 272.02 is just beyond the middle of 256 and 288. Codes of x have the sum
+ * 448 + 1023 * 288 = 295072. */
+static void bound_of_x_along_a_row_of_448_is_nearly_reached_and_not_passed(void **state) {
+    enum { K = 1024 };
+    rig *r = *state;
+    float x[2 * K], w[3 * K], scales[3] = {0x1p-9f, 0x1p-9f, 0x1p-9f};
+    for (int k = 0; k < K; k++) {
+        x[k] = k ? 272.02f : 448;
+        x[K + k] = -x[k];
+        w[k] = 448;
+        w[K + k] = -448;
+        w[2 * K + k] = 0;
+    }
+    product p = {.x = rig_values(r, 2, K, K, x),
+                 .w = rig_weight(r, DFX_DTYPE_F8_E4M3, 3, K, w),
+                 .w_scale = rig_weight(r, DFX_DTYPE_F32, 1, 3, scales)};
+    multiply(r, &p);
+    dfx_mat bounds = bounds_of(r, &p);
+    const double top = 295072.0 * 448 * 0x1p-9;
+    assert_true(fabs(rig_at(&p.y, 0, 0) - top) <= K * 0x1p-24 * top);
+    for (int t = 0; t < 2; t++)
+        assert_true(top < 448 * rig_at(&bounds, 0, t) && top > 0.98 * 448 * rig_at(&bounds, 0, t));
+    dfx_op_call call = {.kind = DFX_OP_LINEAR};
+    call.m[0] = (dfx_mat){rig_alloc(r, 32), 2, 3, 16, DFX_DTYPE_F8_E4M3};
+    call.m[DFX_LINEAR_X] = p.x;
+    call.m[DFX_LINEAR_W] = p.w;
+    call.m[DFX_LINEAR_SCALE] = p.w_scale;
+    call.m[DFX_LINEAR_Y_SCALE] = bounds;
+    rig_run(r, &call);
+    const uint8_t *codes = call.m[0].ptr;
+    assert_memory_equal(codes, ((uint8_t[]){0x7e, 0xfe, 0x00}), 3);
+    assert_memory_equal(codes + 16, ((uint8_t[]){0xfe, 0x7e, 0x00}), 3);
+}
+
+/* Root of K, and 7/100 more, of which 1/16 and little else is needed. */
+static void bound_scale_is_root_of_columns_and_room_for_codes_of_x(void **state) {
+    static const int64_t roots[] = {1, 4, 32, 64, 111, 128};
+    for (size_t i = 0; i < DFX_COUNT(roots); i++)
+        assert_float_equal(dfx_bound_scale(roots[i] * roots[i]), 1.07 * (double)roots[i],
+                           1e-6 * (double)roots[i]);
+}
+
+#define WITH_RIG(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WITH_RIG(bound_of_norms_is_that_worked_by_hand),
+        WITH_RIG(bound_below_2_to_minus_100_is_1_and_from_2_to_100_on_is_nan),
+        WITH_RIG(bound_of_weights_that_are_not_finite_is_nan),
+        WITH_RIG(bound_of_any_shape_and_bias_equals_formula),
+        WITH_RIG(layernorm_norms_of_rows_equal_roots_of_double_sums),
+        WITH_RIG(layernorm_norm_of_a_row_that_is_not_finite_is_nan),
+        WITH_RIG(quantize_with_least_multiplies_by_one_over_the_greater_scale),
+        WITH_RIG(bound_times_448_is_not_below_any_value_of_the_product),
+        WITH_RIG(bound_of_x_along_a_row_of_448_is_nearly_reached_and_not_passed),
+        cmocka_unit_test(bound_scale_is_root_of_columns_and_room_for_codes_of_x),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -6,24 +6,6 @@
 
 enum { HEAD = 128, HEAD_LANES = HEAD / DFX_CHUNK };
 
-/* N chunks in every thread, each of a head that 16 adjacent lanes have. All lanes take part. */
-template <int N>
-static __device__ inline void norm_and_rotate(float (&v)[N][DFX_CHUNK], const dfx_cuda_turn &turn,
-                                              const dfx_cuda_rope &how) {
-    float squares[N];
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        squares[i] = dfx_cuda_sum_of_squares(v[i]);
-#pragma unroll
-    for (int step = HEAD_LANES / 2; step > 0; step /= 2)
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            squares[i] += __shfl_xor_sync(0xffffffffu, squares[i], step);
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        dfx_cuda_scale_and_rotate(v[i], rsqrtf(squares[i] / (float)HEAD + how.eps), turn, how.cos);
-}
-
 /* center: may be absent; else its rows begin at 16 bytes. */
 static inline dfx_status want_heads_of_128(const dfx_cuda *cuda, const dfx_op_call *call,
                                            const char *op, const dfx_mat *x,

@@ -25,68 +25,80 @@ typedef struct qk_codes {
     int n_heads;
 } qk_codes;
 
-/* The greatest magnitude of a head, NaN if a value is: dfx_cuda_greater, over its lanes. */
-static __device__ float greatest_of_head(const float v[DFX_CHUNK]) {
-    float most = 0.0f;
-#pragma unroll
-    for (int i = 0; i < DFX_CHUNK; i++)
-        most = dfx_cuda_greater(most, v[i]);
-#pragma unroll
-    for (int step = HEAD_LANES / 2; step > 0; step /= 2)
-        most = dfx_cuda_greater(most, __shfl_xor_sync(0xffffffffu, most, step));
-    return most;
-}
-
+/* Of x * w, turned: the head's norm is the same number for all of them, and so goes into what codes are made by. */
 static __device__ void store_query(const qk_codes &p, int64_t token, int head, int at,
-                                   const float v[DFX_CHUNK], float absmax) {
-    dfx_cuda_row_codes row = dfx_cuda_codes_below<false>(absmax);
-    dfx_cuda_store_codes<false>(p.y + token * p.ldy + head * HEAD + at, DFX_CHUNK, v, row);
+                                   const float v[DFX_CHUNK], float most, float rstd) {
+    const float tiny = 0x1p-100f, too_large = 0x1p+100f;
+    float absmax = most * rstd, reciprocal;
+    bool in_range = absmax < too_large, zeros = absmax < tiny;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(reciprocal) : "f"(most));
+    float by = in_range && !zeros ? 127.0f * reciprocal : 0.0f;
+    uint2 codes = make_uint2(dfx_cuda_nearest4_i8(v, by), dfx_cuda_nearest4_i8(v + 4, by));
+    *(uint2 *)(p.y + token * p.ldy + head * HEAD + at) = in_range ? codes : make_uint2(0, 0);
     if (at == 0)
-        p.y_scale[token * p.ld_y_scale + head] = row.scale;
+        p.y_scale[token * p.ld_y_scale + head] = !in_range ? __int_as_float(0x7fc00000)
+                                                 : zeros   ? 1.0f
+                                                           : absmax * (1.0f / 127.0f);
 }
 
 static __device__ void store_key(const qk_codes &p, int64_t token, int head, int at,
-                                 float v[DFX_CHUNK]) {
+                                 const float v[DFX_CHUNK], float rstd) {
     int64_t col = (int64_t)head * HEAD + at;
-    float mean[DFX_CHUNK];
+    float mean[DFX_CHUNK], codes[DFX_CHUNK];
     dfx_cuda_load8(mean, p.center + DFX_CENTER_KEY * p.ld_center + col, DFX_CHUNK, true);
-    float inverse = 1.0f / p.center[DFX_CENTER_KEY_SCALE * p.ld_center + col];
+    float inverse = __frcp_rn(p.center[DFX_CENTER_KEY_SCALE * p.ld_center + col]);
+    float by = rstd * inverse;
 #pragma unroll
     for (int i = 0; i < DFX_CHUNK; i++)
-        v[i] = fminf(fmaxf((v[i] - mean[i]) * inverse, -127.0f), 127.0f);
+        codes[i] = fminf(fmaxf(fmaf(v[i], by, -mean[i] * inverse), -127.0f), 127.0f);
     *(uint2 *)(p.y + token * p.ldy + col) =
-        make_uint2(dfx_cuda_codes4_i8(v, 1.0f), dfx_cuda_codes4_i8(v + 4, 1.0f));
+        make_uint2(dfx_cuda_nearest4_i8(codes, 1.0f), dfx_cuda_nearest4_i8(codes + 4, 1.0f));
 }
 
+/* Codes are some 10 instructions a value, and these, not bytes, would be what it takes, were there more. */
 template <bool QUERIES>
 static __global__ void __launch_bounds__(DFX_CUDA_THREADS) make_qk_codes(qk_codes p) {
     int64_t token = blockIdx.x;
     int n_teams = (int)blockDim.x / HEAD_LANES, at = (int)threadIdx.x % HEAD_LANES * DFX_CHUNK;
     int head0 = (int)blockIdx.y * HEADS * n_teams + (int)threadIdx.x / HEAD_LANES;
-    uint4 words[HEADS]; /* zeros beyond the heads, where all take part in the shuffles */
+    uint4 words[HEADS] = {}; /* zeros beyond the heads, where all take part in the shuffles */
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
         int head = head0 + h * n_teams;
-        words[h] = dfx_cuda_fetch8(p.x, token, (int64_t)head * HEAD + at,
-                                   head < p.n_heads ? DFX_CHUNK : 0);
+        if (head < p.n_heads)
+            words[h] = dfx_cuda_fetch8(p.x, token, (int64_t)head * HEAD + at, DFX_CHUNK);
     }
     dfx_cuda_turn turn;
     dfx_cuda_load_turn(&turn, p.how, token, at, DFX_CHUNK);
-    float v[HEADS][DFX_CHUNK];
+    float v[HEADS][DFX_CHUNK], squares[HEADS], most[HEADS] = {};
 #pragma unroll
-    for (int h = 0; h < HEADS; h++)
+    for (int h = 0; h < HEADS; h++) {
         dfx_cuda_unpack8(v[h], words[h]);
-    norm_and_rotate(v, turn, p.how);
+        squares[h] = dfx_cuda_sum_of_squares(v[h]);
+        dfx_cuda_scale_and_rotate(v[h], 1.0f, turn, p.how.cos);
+#pragma unroll
+        for (int i = 0; QUERIES && i < DFX_CHUNK; i++)
+            most[h] = dfx_cuda_greater(most[h], v[h][i]);
+    }
+#pragma unroll
+    for (int step = HEAD_LANES / 2; step > 0; step /= 2)
+#pragma unroll
+        for (int h = 0; h < HEADS; h++) {
+            squares[h] += __shfl_xor_sync(0xffffffffu, squares[h], step);
+            if (QUERIES)
+                most[h] =
+                    dfx_cuda_greater(most[h], __shfl_xor_sync(0xffffffffu, most[h], step));
+        }
 #pragma unroll
     for (int h = 0; h < HEADS; h++) {
         int head = head0 + h * n_teams;
-        float absmax = QUERIES ? greatest_of_head(v[h]) : 0.0f;
-        if (head < p.n_heads) {
-            if (QUERIES)
-                store_query(p, token, head, at, v[h], absmax);
-            else
-                store_key(p, token, head, at, v[h]);
-        }
+        float rstd = rsqrtf(squares[h] * (1.0f / HEAD) + p.how.eps);
+        if (head >= p.n_heads)
+            break;
+        if (QUERIES)
+            store_query(p, token, head, at, v[h], most[h], rstd);
+        else
+            store_key(p, token, head, at, v[h], rstd);
     }
 }
 

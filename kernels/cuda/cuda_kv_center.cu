@@ -14,7 +14,7 @@ enum {
     THREADS = 512,
     TEAMS = THREADS / HEAD_LANES,
     WARPS = THREADS / DFX_WARP,
-    AHEAD = 4, /* tokens of a thread that are in flight together */
+    AHEAD = 3, /* tokens of a thread that are in flight together */
 };
 
 typedef struct sample {
@@ -40,34 +40,60 @@ static __device__ void join(column *a, const column &b) {
     a->high = fmaxf(a->high, b.high);
 }
 
-/* part: 1, or 0 of what does not count for the mean. */
+/* Tokens of a head's keys, which 16 adjacent lanes have, become what QKNORM_ROPE makes of them. All lanes take part. */
+static __device__ void norm_and_rotate(float (&v)[AHEAD][DFX_CHUNK], const dfx_cuda_turn &turn,
+                                       const float (&cos)[AHEAD][DFX_ROPE_PAIRS],
+                                       const float (&sin)[AHEAD][DFX_ROPE_PAIRS],
+                                       const dfx_cuda_rope &how) {
+    float squares[AHEAD];
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++)
+        squares[i] = dfx_cuda_sum_of_squares(v[i]);
+#pragma unroll
+    for (int step = HEAD_LANES / 2; step > 0; step /= 2)
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+            squares[i] += __shfl_xor_sync(0xffffffffu, squares[i], step);
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        dfx_cuda_turn own = turn;
+        memcpy(own.cos, cos[i], sizeof(own.cos));
+        memcpy(own.sin, sin[i], sizeof(own.sin));
+        dfx_cuda_scale_and_rotate(v[i], rsqrtf(squares[i] / (float)HEAD + how.eps), own, how.cos);
+    }
+}
+
+/* part: 1, or 0 of what does not count for the mean. All that some tokens want of memory is asked for at once. */
 template <bool KEYS>
 static __device__ void look_at(column columns[DFX_CHUNK], const sample &s, float part, int head,
                                int at) {
     int64_t col = (int64_t)head * HEAD + at;
+    bool turns = KEYS && s.how.cos;
+    dfx_cuda_turn turn = {};
+    if (KEYS && s.n)
+        dfx_cuda_load8(turn.w, s.how.w, 0, at, DFX_CHUNK);
     for (int first = 0; first < s.n; first += AHEAD * TEAMS) {
-        float v[AHEAD][DFX_CHUNK];
-        uint4 words[AHEAD];
+        float v[AHEAD][DFX_CHUNK], cos[AHEAD][DFX_ROPE_PAIRS] = {}, sin[AHEAD][DFX_ROPE_PAIRS] = {};
+        uint4 words[AHEAD] = {};
         int place = first + (int)threadIdx.x / HEAD_LANES;
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
-            bool there = place + i * TEAMS < s.n;
             int64_t token = (int64_t)(place + i * TEAMS) * s.step;
-            words[i] = dfx_cuda_fetch8(s.x, token, col, there ? DFX_CHUNK : 0);
+            if (place + i * TEAMS >= s.n)
+                break;
+            words[i] = dfx_cuda_fetch8(s.x, token, col, DFX_CHUNK);
+            if (turns) {
+                dfx_cuda_load_angles(cos[i], s.how.cos + token * s.how.ld_cos + at / 2,
+                                     DFX_ROPE_PAIRS, s.how.angles_aligned);
+                dfx_cuda_load_angles(sin[i], s.how.sin + token * s.how.ld_sin + at / 2,
+                                     DFX_ROPE_PAIRS, s.how.angles_aligned);
+            }
         }
 #pragma unroll
-        for (int i = 0; i < AHEAD; i++) {
-            bool there = place + i * TEAMS < s.n;
-            int64_t token = there ? (int64_t)(place + i * TEAMS) * s.step : 0;
-            float one[1][DFX_CHUNK];
-            dfx_cuda_unpack8(one[0], words[i]);
-            if (KEYS) {
-                dfx_cuda_turn turn;
-                dfx_cuda_load_turn(&turn, s.how, token, at, DFX_CHUNK);
-                norm_and_rotate(one, turn, s.how);
-            }
-            memcpy(v[i], one[0], sizeof(v[i]));
-        }
+        for (int i = 0; i < AHEAD; i++)
+            dfx_cuda_unpack8(v[i], words[i]);
+        if (KEYS)
+            norm_and_rotate(v, turn, cos, sin, s.how);
 #pragma unroll
         for (int i = 0; i < AHEAD; i++)
 #pragma unroll

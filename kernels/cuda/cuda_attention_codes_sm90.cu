@@ -470,8 +470,8 @@ extern "C" dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op
                    .n_keys = (int)k->rows,
                    .n_heads = call->p.n_heads,
                    .scale = call->p.scale};
-    cudaError_t error = launch_clusters(cluster == 2 ? attend<2> : attend<1>, cluster,
-                                        cuda->n_multiprocessors, a.n_queries, a.n_heads,
-                                        SHARED_BYTES, cuda->compute, map_q, map_k, map_v, a);
+    cudaError_t error =
+        launch_clusters(cuda, cluster == 2 ? attend<2> : attend<1>, cluster, a.n_queries,
+                        a.n_heads, SHARED_BYTES, map_q, map_k, map_v, a);
     return dfx_cuda_check(cuda, error, "attention_codes");
 }

@@ -7,6 +7,7 @@
 #define DFX_KERNELS_CUDA_ATTENTION_SM90_CUH
 
 #include "kernels/cuda/cuda_attention_rows.cuh"
+#include "kernels/cuda/cuda_launch.cuh"
 
 enum {
     E = 128,
@@ -65,26 +66,13 @@ static inline int cluster_of(int n_multiprocessors, int n_queries, int n_heads) 
 
 /* As many clusters as stay on the multiprocessors, or as there is work for. */
 template <class... Args>
-static cudaError_t launch_clusters(void (*kernel)(Args...), int cluster, int n_multiprocessors,
+static cudaError_t launch_clusters(const dfx_cuda *cuda, void (*kernel)(Args...), int cluster,
                                    int n_queries, int n_heads, int shared_bytes,
-                                   cudaStream_t stream, Args... args) {
+                                   const Args &...args) {
     int n = tiles_of_queries(n_queries, cluster * QUERIES) * n_heads;
-    if (n > n_multiprocessors / cluster)
-        n = n_multiprocessors / cluster;
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = (unsigned)cluster;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(n * cluster));
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = (size_t)shared_bytes;
-    config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = cluster > 1;
-    cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-    return error == cudaSuccess ? cudaLaunchKernelEx(&config, kernel, args...) : error;
+    if (n > cuda->n_multiprocessors / cluster)
+        n = cuda->n_multiprocessors / cluster;
+    return dfx_cuda_launch_clusters(cuda, kernel, {n, cluster, THREADS, shared_bytes}, args...);
 }
 
 #endif

@@ -139,11 +139,6 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     a.n_stages = (int)dfx_cuda_ceil_div(p->k, S::K) + a.n_low;
     a.rows = (int)dfx_cuda_ceil_div(p->m, S::M * S::CLUSTER);
     a.cols = (int)dfx_cuda_ceil_div(p->n, S::N);
-    auto kernel = fused_product<S, THEN, LOW>;
-    DFX_TRY(dfx_cuda_check(
-        cuda,
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::SHARED_BYTES),
-        what));
     int n = a.rows * a.cols, clusters = cuda->n_multiprocessors / S::CLUSTER;
     a.n_whole = n_whole_of(n, clusters, S::HALVES);
     a.n_parts = a.n_whole + 2 * (n - a.n_whole);
@@ -152,18 +147,9 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     else if (clusters > a.n_parts)
         clusters = a.n_parts;
     a.band = band_of<S>(clusters, a.rows, a.cols, (double)p->k * (double)dfx_dtype_bytes(p->in));
-    cudaLaunchAttribute attribute = {};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = S::CLUSTER;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(clusters * S::CLUSTER));
-    config.blockDim = dim3(S::THREADS);
-    config.dynamicSmemBytes = S::SHARED_BYTES;
-    config.stream = cuda->compute;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
-    return dfx_cuda_check(cuda, cudaLaunchKernelEx(&config, kernel, a), what);
+    cudaError_t error = dfx_cuda_launch_clusters(
+        cuda, fused_product<S, THEN, LOW>, {clusters, S::CLUSTER, S::THREADS, S::SHARED_BYTES}, a);
+    return dfx_cuda_check(cuda, error, what);
 }
 
 /* ---- tiles ---- */

@@ -22,16 +22,18 @@ static const op_entry entries[DFX_N_OP_KINDS] = {
                           {"y", "x", "w", "b", "scale", "shift", "y_scale", "y_norm"}},
     [DFX_OP_QUANTIZE] = {{"quantize", 4, BIT(DFX_QUANTIZE_LEAST), false, 0},
                          {"y", "x", "y_scale", "least"}},
-    [DFX_OP_BOUND] = {{"bound", 4, BIT(DFX_BOUND_B), false,
-                       BIT(DFX_BOUND_W_SCALE) | BIT(DFX_BOUND_B)},
-                      {"y", "x_norm", "w_scale", "b"}},
+    [DFX_OP_BOUND] = {{"bound", 6, BIT(DFX_BOUND_B) | BIT(DFX_BOUND_V_SCALE) | BIT(DFX_BOUND_V_B),
+                       false,
+                       BIT(DFX_BOUND_W_SCALE) | BIT(DFX_BOUND_B) | BIT(DFX_BOUND_V_SCALE) |
+                           BIT(DFX_BOUND_V_B)},
+                      {"y", "x_norm", "w_scale", "b", "v_scale", "v_b"}},
     [DFX_OP_RMSNORM] = {{"rmsnorm", 4, BIT(DFX_RMSNORM_Y_SCALE), false, BIT(DFX_NORM_W)},
                         {"y", "x", "w", "y_scale"}},
     [DFX_OP_QKNORM_ROPE] = {{"qknorm_rope", 4, BIT(DFX_QKNORM_COS) | BIT(DFX_QKNORM_SIN), true,
                              BIT(DFX_QKNORM_W)},
                             {"x", "w", "cos", "sin"}},
-    [DFX_OP_ATTENTION] = {{"attention", 5, BIT(DFX_ATTN_BIAS), false, 0},
-                          {"y", "q", "k", "v", "bias"}},
+    [DFX_OP_ATTENTION] = {{"attention", 6, BIT(DFX_ATTN_BIAS) | BIT(DFX_ATTN_Y_SCALE), false, 0},
+                          {"y", "q", "k", "v", "bias", "y_scale"}},
     [DFX_OP_KV_CENTER] = {{"kv_center", 8,
                            BIT(DFX_CENTER_COS) | BIT(DFX_CENTER_SIN) | BIT(DFX_CENTER_K2) |
                                BIT(DFX_CENTER_W2),
@@ -43,8 +45,8 @@ static const op_entry entries[DFX_N_OP_KINDS] = {
                           false, BIT(DFX_QK_CODES_W)},
                          {"y", "x", "w", "cos", "sin", "y_scale", "center"}},
     [DFX_OP_V_CODES] = {{"v_codes", 3, 0, false, 0}, {"y", "v", "center"}},
-    [DFX_OP_ATTENTION_CODES] = {{"attention_codes", 6, 0, false, 0},
-                                {"y", "q", "k", "v", "q_scale", "center"}},
+    [DFX_OP_ATTENTION_CODES] = {{"attention_codes", 7, BIT(DFX_ATTN_CODES_Y_SCALE), false, 0},
+                                {"y", "q", "k", "v", "q_scale", "center", "y_scale"}},
     [DFX_OP_REL_BIAS] = {{"rel_bias", 2, 0, false, BIT(1)}, {"y", "table"}},
     [DFX_OP_ACT] = {{"act", 2, 0, false, 0}, {"y", "x"}},
     [DFX_OP_ACT_MUL] = {{"act_mul", 4, BIT(DFX_ACT_MUL_Y_SCALE), false, 0},
@@ -87,10 +89,25 @@ int dfx_op_y_scale(dfx_op_kind kind) {
     }
 }
 
+int dfx_op_y_scale_given(dfx_op_kind kind) {
+    switch (kind) {
+    case DFX_OP_LINEAR:
+        return DFX_LINEAR_Y_SCALE;
+    case DFX_OP_ATTENTION:
+        return DFX_ATTN_Y_SCALE;
+    case DFX_OP_ATTENTION_CODES:
+        return DFX_ATTN_CODES_Y_SCALE;
+    default:
+        return 0;
+    }
+}
+
 int dfx_op_codes_scale(const dfx_op_call *call, int slot) {
     int scale = slot == 0 ? dfx_op_y_scale(call->kind) : 0;
-    if (call->kind == DFX_OP_LINEAR)
-        scale = slot == 0 ? DFX_LINEAR_Y_SCALE : slot == DFX_LINEAR_X ? DFX_LINEAR_X_SCALE : 0;
+    if (slot == 0 && !scale)
+        scale = dfx_op_y_scale_given(call->kind);
+    if (call->kind == DFX_OP_LINEAR && slot == DFX_LINEAR_X)
+        scale = DFX_LINEAR_X_SCALE;
     if (!scale)
         return 0;
     return call->kind == DFX_OP_QUANTIZE || dfx_op_present(&call->m[scale]) ? scale : 0;
@@ -132,7 +149,9 @@ bool dfx_op_wants_f32(dfx_op_kind kind, int slot) {
     case DFX_OP_QUANTIZE:
         return slot == DFX_QUANTIZE_Y_SCALE || slot == DFX_QUANTIZE_LEAST;
     case DFX_OP_BOUND:
-        return slot != DFX_BOUND_B;
+        return slot != DFX_BOUND_B && slot != DFX_BOUND_V_B;
+    case DFX_OP_ATTENTION:
+        return slot == DFX_ATTN_Y_SCALE;
     case DFX_OP_CONV2D:
         return slot == DFX_CONV_NORM;
     case DFX_OP_GROUPNORM_STATS:

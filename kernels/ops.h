@@ -54,7 +54,10 @@ typedef enum dfx_op_kind {
      * top cost little: codes are as far from values as they would be without until these are 2^-14 of the bound.
      * y[t] = x_norm[t] * scale * max w_scale + max |b| / 448, `scale` being dfx_bound_scale of the columns of W; 1 where that is
      * below 2^-100, NaN where it is not below 2^100.
-     * out y [1,T] f32; x_norm [1,T] f32: LAYERNORM's; w_scale [1,N] f32; b [1,N]?.   scale */
+     * v_scale and v_b: of another product, of as many columns of x, means of whose rows shall have scale y[t] too, as attention
+     * makes them: then y[t] is not below max_t (x_norm[t] * scale * max v_scale) + max |v_b| / 448.
+     * out y [1,T] f32; x_norm [1,T] f32: LAYERNORM's; w_scale [1,N] f32; b [1,N]?; v_scale [1,N2]? f32; v_b [1,N2]? (not without
+     * v_scale).   scale */
     DFX_OP_BOUND,
     /* y = x * rsqrt(mean(x^2) + eps) * w over D.   out y [T,D] (may be x); x [T,D]; w [D]; out y_scale [1,T]? f32: as
      * LAYERNORM has it.   eps */
@@ -63,7 +66,8 @@ typedef enum dfx_op_kind {
      * io x [T,H*E]; w [E]; cos [T,E/2]?; sin [T,E/2]? (both or none).   n_heads, eps */
     DFX_OP_QKNORM_ROPE,
     /* Per head softmax(scale q k^T + bias) v.   out y [Tq,H*E]; q [Tq,H*E]; k [Tk,H*E]; v [Tk,H*E]; bias [H,2*Tk-1]?:
-     * bias[h, key - query + Tk - 1].   n_heads, scale, causal (key <= query) */
+     * bias[h, key - query + Tk - 1]; y_scale [1,Tq]? f32, read: y is codes by them, as LINEAR has it.   n_heads, scale, causal
+     * (key <= query) */
     DFX_OP_ATTENTION,
     /* ATTENTION in 8 bits: the first three make codes, the last one multiplies them. `center` [4,H*E] is what codes of keys and
      * values are made with: a vector taken off keys, one off values, scales of values by column, scales of keys, the same
@@ -90,7 +94,7 @@ typedef enum dfx_op_kind {
     /* Per head, v being codes of V_CODES: softmax(scale q_scale center[3] sum_e q k) v * center[2] + center[1]. A backend may
      * round the weights to E4M3 or F16.
      * out y [Tq,H*E]; q [Tq,H*E] I8; k [Tk,H*E] I8; v [H*E,round_up(Tk,16)] F8_E4M3; q_scale [Tq,H] f32;
-     * center [4,H*E] f32.   n_heads, scale */
+     * center [4,H*E] f32; y_scale as in ATTENTION.   n_heads, scale */
     DFX_OP_ATTENTION_CODES,
     /* Relative bias of T5: y[h, d + T - 1] = table[bucket(d), h], d = key - query in (-T, T), bidirectional.
      * out y [H,2T-1]; table [n_buckets,H].   n_buckets, max_distance */
@@ -188,6 +192,8 @@ enum {
     DFX_BOUND_X_NORM = 1,
     DFX_BOUND_W_SCALE,
     DFX_BOUND_B,
+    DFX_BOUND_V_SCALE,
+    DFX_BOUND_V_B,
     DFX_QKNORM_W = 1,
     DFX_QKNORM_COS,
     DFX_QKNORM_SIN,
@@ -195,6 +201,7 @@ enum {
     DFX_ATTN_K,
     DFX_ATTN_V,
     DFX_ATTN_BIAS,
+    DFX_ATTN_Y_SCALE,
     DFX_CENTER_K = 1,
     DFX_CENTER_V,
     DFX_CENTER_W,
@@ -212,6 +219,7 @@ enum {
     DFX_V_CODES_CENTER,
     DFX_ATTN_Q_SCALE = DFX_ATTN_V + 1, /* of ATTENTION_CODES; q, k and v as in ATTENTION */
     DFX_ATTN_CENTER,
+    DFX_ATTN_CODES_Y_SCALE,
     DFX_BIN_A = 1,
     DFX_BIN_B,
     DFX_BIN_S,
@@ -275,6 +283,9 @@ bool dfx_op_is_codes(const dfx_op_call *call, int slot);
 
 /* The slot for the scales, one a row, that the op makes of an output that is codes; 0: it makes none. */
 int dfx_op_y_scale(dfx_op_kind kind);
+
+/* The slot for the scales, one a row, by which the op makes y codes where they are there; 0: it has none. */
+int dfx_op_y_scale_given(dfx_op_kind kind);
 
 /* Multiply-adds count two. For plans, progress and benchmarks. */
 double dfx_op_flops(const dfx_op_call *call);

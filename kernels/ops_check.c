@@ -180,12 +180,18 @@ static dfx_status check_linear_adapter(const check *c) {
     return want_shape(c, DFX_LINEAR_U, m[0].cols, t->cols);
 }
 
+/* Scales by which y is made codes. */
+static dfx_status want_y_scale(const check *c) {
+    int slot = dfx_op_y_scale_given(c->call->kind);
+    DFX_TRY(want_shape(c, slot, 1, c->call->m[0].rows));
+    return want_e4m3(c, slot);
+}
+
 static dfx_status check_linear_y_scale(const check *c) {
     const dfx_mat *m = c->call->m;
     if (!present(&m[DFX_LINEAR_Y_SCALE]))
         return DFX_OK;
-    DFX_TRY(want_shape(c, DFX_LINEAR_Y_SCALE, 1, m[0].rows));
-    DFX_TRY(want_e4m3(c, DFX_LINEAR_Y_SCALE));
+    DFX_TRY(want_y_scale(c));
     return want(c,
                 !present(&m[DFX_LINEAR_GATE]) && !present(&m[DFX_LINEAR_R]) &&
                     !present(&m[DFX_LINEAR_T]),
@@ -237,6 +243,9 @@ static dfx_status check_bound(const check *c) {
     DFX_TRY(want_like(c, DFX_BOUND_X_NORM, &m[0]));
     DFX_TRY(want_shape(c, DFX_BOUND_W_SCALE, 1, n_cols));
     DFX_TRY(want_shape(c, DFX_BOUND_B, 1, n_cols));
+    int64_t n_v = m[DFX_BOUND_V_SCALE].cols;
+    DFX_TRY(want_shape(c, DFX_BOUND_V_SCALE, 1, n_v));
+    DFX_TRY(want_shape(c, DFX_BOUND_V_B, 1, n_v));
     return want_finite(c, c->call->p.scale, "scale");
 }
 
@@ -316,6 +325,7 @@ static dfx_status check_attention(const check *c) {
         DFX_TRY(want_shape(c, DFX_ATTN_BIAS, c->call->p.n_heads, 2 * n_keys - 1));
         DFX_TRY(want(c, m[0].rows <= n_keys, "no more queries than keys beside a bias", m[0].rows));
     }
+    DFX_TRY(want_y_scale(c));
     return want_finite(c, c->call->p.scale, "scale");
 }
 
@@ -330,6 +340,7 @@ static dfx_status check_attention_codes(const check *c) {
     DFX_TRY(want_shape(c, DFX_ATTN_V, m[0].cols, dfx_v_codes_cols(n_keys)));
     DFX_TRY(want_shape(c, DFX_ATTN_Q_SCALE, m[0].rows, c->call->p.n_heads));
     DFX_TRY(want_shape(c, DFX_ATTN_CENTER, DFX_CENTER_ROWS, m[0].cols));
+    DFX_TRY(want_y_scale(c));
     return want_finite(c, c->call->p.scale, "scale");
 }
 

@@ -8,6 +8,9 @@
  *     n, |n| = LAYERNORM(x);  least = BOUND(|n|, W, b);  [codes[:, :a], scale = QUANTIZE(J[:, :a], least);]
  *     codes[:, a:] = GELU(n W^T + b) with scale
  *
+ * Where ATTENTION writes the other columns, and its values are a product of n as well, the bound is of these too, stands before
+ * attention, and that makes codes itself: nothing is left of QUANTIZE.
+ *
  * For fp8, whose codes have the range for a scale that is not the best (kernels/ops.h); and not beside adapters, which a bound
  * from W knows nothing of. */
 #include "offload/fuse.h"
@@ -16,11 +19,15 @@
 typedef struct chain {
     uint32_t norm, product, quantize; /* ops */
     int64_t before;                   /* columns of J that the product does not write */
+    uint32_t attention, values; /* ops: who writes these, and the product of its values; NONE */
 } chain;
 
-static bool is_candidate(const dfx_program *p, const dfx_op *op) {
+enum { NONE = UINT32_MAX };
+
+/* A product of fp8 whose rows have a bound. */
+static bool is_bounded(const dfx_program *p, const dfx_op *op, dfx_act act) {
     static const int never[] = {DFX_LINEAR_GATE, DFX_LINEAR_R, DFX_LINEAR_T, DFX_LINEAR_Y_SCALE};
-    if (op->kind != DFX_OP_LINEAR || op->p.act != DFX_ACT_GELU_TANH ||
+    if (op->kind != DFX_OP_LINEAR || op->p.act != act ||
         p->bufs[op->r[0].buf].kind != DFX_BUF_TEMP || !op->r[DFX_LINEAR_SCALE].buf ||
         !op->r[DFX_LINEAR_X_SCALE].buf ||
         p->bufs[op->r[DFX_LINEAR_W].buf].dtype != DFX_DTYPE_F8_E4M3)
@@ -76,6 +83,48 @@ static bool find_quantize(const dfx_program *p, chain *c) {
            p->bufs[op->r[0].buf].dtype == DFX_DTYPE_F8_E4M3;
 }
 
+/* The op before `before` that last wrote to the buffer. */
+static uint32_t last_writer(const dfx_program *p, uint32_t before, uint32_t buf) {
+    for (uint32_t i = before; i-- > 0;)
+        if (p->ops[i].r[0].buf == buf)
+            return i;
+    return NONE;
+}
+
+/* The op that made the values of attention, or what became their codes. *v: as it left them. */
+static uint32_t maker_of_values(const dfx_program *p, uint32_t attention, const dfx_ref **v) {
+    *v = &p->ops[attention].r[DFX_ATTN_V];
+    uint32_t maker = last_writer(p, attention, (*v)->buf);
+    if (maker == NONE || p->ops[maker].kind != DFX_OP_V_CODES)
+        return maker;
+    if (!dfx_ref_same(&p->ops[maker].r[0], *v))
+        return NONE;
+    *v = &p->ops[maker].r[DFX_V_CODES_V];
+    return last_writer(p, maker, (*v)->buf);
+}
+
+/* It has written all of the other columns, alone, and its values are a product of the same x. */
+static void find_attention(const dfx_program *p, chain *c) {
+    const dfx_op *product = &p->ops[c->product];
+    const dfx_ref *y = &product->r[0], *v;
+    const dfx_ref others = {y->buf, 0, y->rows, 0, c->before};
+    uint32_t idx = last_writer(p, c->product, y->buf);
+    if (idx == NONE || last_writer(p, idx, y->buf) != NONE)
+        return;
+    const dfx_op *attention = &p->ops[idx];
+    if ((attention->kind != DFX_OP_ATTENTION && attention->kind != DFX_OP_ATTENTION_CODES) ||
+        !dfx_ref_same(&attention->r[0], &others))
+        return;
+    uint32_t maker = maker_of_values(p, idx, &v);
+    if (maker == NONE || maker < c->norm || !is_bounded(p, &p->ops[maker], DFX_ACT_NONE) ||
+        !dfx_ref_same(&p->ops[maker].r[0], v) ||
+        !dfx_ref_same(&p->ops[maker].r[DFX_LINEAR_X], &product->r[DFX_LINEAR_X]) ||
+        p->ops[maker].page_idx != product->page_idx)
+        return;
+    c->attention = idx;
+    c->values = maker;
+}
+
 /* Room for one op more, and ops from `at` on one further. */
 static bool open_gap(dfx_builder *b, uint32_t at) {
     dfx_program *p = &b->program;
@@ -102,29 +151,44 @@ static dfx_op bound_of(const dfx_program *p, const chain *c, dfx_ref y) {
     op.r[DFX_BOUND_X_NORM] = p->ops[c->norm].r[DFX_NORM_Y_NORM];
     op.r[DFX_BOUND_W_SCALE] = product->r[DFX_LINEAR_SCALE];
     op.r[DFX_BOUND_B] = product->r[DFX_LINEAR_B];
+    if (c->attention != NONE) {
+        op.r[DFX_BOUND_V_SCALE] = p->ops[c->values].r[DFX_LINEAR_SCALE];
+        op.r[DFX_BOUND_V_B] = p->ops[c->values].r[DFX_LINEAR_B];
+    }
     return op;
 }
 
-/* BOUND, what is left of QUANTIZE, the product; QUANTIZE's own place is taken by what moves up. */
-static void fuse(dfx_builder *b, const chain *c) {
+/* QUANTIZE goes, and BOUND comes before attention: as many ops as there were. */
+static void fuse_with_attention(dfx_builder *b, const chain *c) {
     dfx_program *p = &b->program;
-    int64_t n_rows = p->ops[c->product].r[0].rows;
-    dfx_ref norms = p->ops[c->norm].r[DFX_NORM_Y_NORM], least = {0};
-    if (!norms.buf)
-        norms = dfx_temp_of(b, 1, n_rows, DFX_DTYPE_F32);
+    const dfx_op quantize = p->ops[c->quantize];
+    dfx_ref codes = quantize.r[0], scale = quantize.r[DFX_QUANTIZE_Y_SCALE];
+    dfx_op bound = bound_of(p, c, scale);
+    for (uint32_t i = c->quantize; i > c->attention; i--)
+        p->ops[i] = p->ops[i - 1];
+    p->ops[c->attention] = bound;
+    dfx_op *attention = &p->ops[c->attention + 1], *product = &p->ops[c->product + 1];
+    attention->r[0] = dfx_cols(codes, 0, c->before);
+    attention->r[dfx_op_y_scale_given(attention->kind)] = scale;
+    product->r[0] = dfx_cols(codes, c->before, codes.cols - c->before);
+    product->r[DFX_LINEAR_Y_SCALE] = scale;
+}
+
+/* BOUND, what is left of QUANTIZE, the product; QUANTIZE's own place is taken by what moves up. */
+static void fuse_alone(dfx_builder *b, const chain *c) {
+    dfx_program *p = &b->program;
+    dfx_ref least = {0};
     if (c->before)
-        least = dfx_temp_of(b, 1, n_rows, DFX_DTYPE_F32);
+        least = dfx_temp_of(b, 1, p->ops[c->product].r[0].rows, DFX_DTYPE_F32);
     dfx_op quantize = p->ops[c->quantize];
     dfx_ref codes = quantize.r[0], scale = quantize.r[DFX_QUANTIZE_Y_SCALE];
+    dfx_op bound = bound_of(p, c, c->before ? least : scale);
     for (uint32_t i = c->quantize; i > c->product; i--)
         p->ops[i] = p->ops[i - 1];
     if (c->before && !open_gap(b, c->product))
         return;
-    p->ops[c->norm].r[DFX_NORM_Y_NORM] = norms;
-    uint32_t product_idx = c->product + (c->before ? 2 : 1);
-    dfx_op *product = &p->ops[product_idx];
-    p->ops[c->product] =
-        bound_of(p, &(chain){.norm = c->norm, .product = product_idx}, c->before ? least : scale);
+    p->ops[c->product] = bound;
+    dfx_op *product = &p->ops[c->product + (c->before ? 2 : 1)];
     if (c->before) {
         narrow_to(&p->bufs[product->r[0].buf], c->before);
         quantize.r[0] = dfx_cols(codes, 0, c->before);
@@ -136,9 +200,20 @@ static void fuse(dfx_builder *b, const chain *c) {
     product->r[DFX_LINEAR_Y_SCALE] = scale;
 }
 
+static void fuse(dfx_builder *b, const chain *c) {
+    dfx_op *norm = &b->program.ops[c->norm];
+    if (!norm->r[DFX_NORM_Y_NORM].buf)
+        norm->r[DFX_NORM_Y_NORM] =
+            dfx_temp_of(b, 1, b->program.ops[c->product].r[0].rows, DFX_DTYPE_F32);
+    if (c->attention != NONE)
+        fuse_with_attention(b, c);
+    else
+        fuse_alone(b, c);
+}
+
 /* What has become of them keeps to the contract. */
-static void check(dfx_builder *b, uint32_t first, uint32_t n) {
-    for (uint32_t i = first; i < first + n && b->status == DFX_OK; i++) {
+static void check(dfx_builder *b, uint32_t first, uint32_t end) {
+    for (uint32_t i = first; i < end && b->status == DFX_OK; i++) {
         dfx_op_call call;
         dfx_program_call(&b->program, i, &call);
         b->status = dfx_op_check(&call, b->sink);
@@ -148,12 +223,15 @@ static void check(dfx_builder *b, uint32_t first, uint32_t n) {
 void dfx_fuse_bounds(dfx_builder *b) {
     dfx_program *p = &b->program;
     for (uint32_t i = 0; i < p->n_ops && b->status == DFX_OK; i++) {
-        chain c = {.product = i};
-        if (!is_candidate(p, &p->ops[i]) || !find_norm(p, &c) || !find_quantize(p, &c))
+        chain c = {.product = i, .attention = NONE};
+        if (!is_bounded(p, &p->ops[i], DFX_ACT_GELU_TANH) || !find_norm(p, &c) ||
+            !find_quantize(p, &c))
             continue;
+        if (c.before)
+            find_attention(p, &c);
+        uint32_t n_ops = p->n_ops;
         fuse(b, &c);
-        check(b, c.norm, 1);
-        check(b, c.product, c.before ? 3 : 2);
-        i = c.product + (c.before ? 2 : 1);
+        check(b, c.norm, c.quantize + 1 + (p->n_ops - n_ops));
+        i = c.product + 1;
     }
 }

@@ -35,19 +35,19 @@ static size_t fill_layer(const layer *l, unsigned char *data, dfx_rng *rng) {
     return at;
 }
 
-static void say(char text[2048], const layer *l, const char *suffix, const char *type, int k,
+static void say(char text[4096], const layer *l, const char *suffix, const char *type, int k,
                 size_t from, size_t to) {
     char shape[32];
     size_t used = strlen(text);
     snprintf(shape, sizeof(shape), k ? "%d,%d" : "%d", l->n, k);
-    snprintf(text + used, 2048 - used,
+    snprintf(text + used, 4096 - used,
              "%s\"block.%s.%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[%zu,%zu]}",
              used > 1 ? "," : "", l->name, suffix, type, shape, from, to);
 }
 
 static dfx_tensors *open_layers(tmpdir *dir, const layer *layers, size_t n_layers) {
     static unsigned char data[1 << 16];
-    char header[2048] = "{";
+    char header[4096] = "{";
     size_t at = 0;
     dfx_rng rng;
     dfx_rng_seed(&rng, 7);
@@ -72,7 +72,10 @@ dfx_tensors *mlp_open(tmpdir *dir, const char *in, bool in_is_scaled, const char
     const layer layers[] = {{"in", in, in_is_scaled, F, D},
                             {"q", in, in_is_scaled, A, D},
                             {"down", out, out_is_scaled, N, F},
-                            {"joined", out, out_is_scaled, N, A + F}};
+                            {"joined", out, out_is_scaled, N, A + F},
+                            {"k", in, in_is_scaled, A, D},
+                            {"v", in, in_is_scaled, A, D},
+                            {"wide", out, out_is_scaled, N, MLP_GAP + A + F}};
     return open_layers(dir, layers, DFX_COUNT(layers));
 }
 
@@ -84,12 +87,8 @@ dfx_build_env mlp_env(tmpdir *dir, const dfx_tensors *tensors) {
     return (dfx_build_env){.tensors = tensors, .act_dtype = DFX_DTYPE_F32, .sink = &dir->log.sink};
 }
 
-typedef struct externs {
-    dfx_ref x, scale, shift, first, y;
-} externs;
-
-static externs begin(dfx_builder *b, const dfx_build_env *env, int64_t n_tokens) {
-    externs e;
+mlp_externs mlp_begin(dfx_builder *b, const dfx_build_env *env, int64_t n_tokens) {
+    mlp_externs e;
     dfx_builder_init(b, "test", "folder", env);
     e.x = dfx_extern_buf(b, "x", n_tokens, D, DFX_DTYPE_F32);
     e.scale = dfx_extern_buf(b, "scale", 1, D, DFX_DTYPE_F32);
@@ -104,7 +103,7 @@ static void emit(dfx_builder *b, dfx_op_kind kind, dfx_ref y, dfx_ref a, dfx_ref
              &(dfx_op_params){.n_heads = kind == DFX_OP_QKNORM_ROPE, .eps = 1e-6f});
 }
 
-static dfx_ref norm_of(dfx_builder *b, const externs *e, dfx_ref x, mlp_twist what) {
+static dfx_ref norm_of(dfx_builder *b, const mlp_externs *e, dfx_ref x, mlp_twist what) {
     if (what == MLP_OF_X)
         return x;
     dfx_ref n = dfx_temp(b, x.rows, D), row = e->scale;
@@ -118,7 +117,7 @@ static dfx_ref norm_of(dfx_builder *b, const externs *e, dfx_ref x, mlp_twist wh
 dfx_status mlp_build_plain(const dfx_build_env *env, int64_t n_tokens, int times, bool no_bias,
                            dfx_program *out) {
     dfx_builder b;
-    externs e = begin(&b, env, n_tokens);
+    mlp_externs e = mlp_begin(&b, env, n_tokens);
     dfx_builder_page(&b, "block");
     dfx_linear_spec in = {.x = norm_of(&b, &e, e.x, MLP_AS_IT_IS),
                           .name = "in",
@@ -161,7 +160,7 @@ static dfx_act act_of(mlp_twist what) {
     }
 }
 
-static void emit_first(dfx_builder *b, const externs *e, const parts *p, mlp_twist what) {
+static void emit_first(dfx_builder *b, const mlp_externs *e, const parts *p, mlp_twist what) {
     dfx_ref none = {0};
     if (p->first.buf)
         emit(b, DFX_OP_ACT, p->first, e->first, none);
@@ -172,7 +171,7 @@ static void emit_first(dfx_builder *b, const externs *e, const parts *p, mlp_twi
 }
 
 /* Norm, what else reads it, what else writes the joined buffer, and gelu(in(n)). */
-static void emit_writers(dfx_builder *b, const externs *e, const parts *p, mlp_twist what) {
+static void emit_writers(dfx_builder *b, const mlp_externs *e, const parts *p, mlp_twist what) {
     dfx_linear_spec in = {.name = "in", .n = F, .act = act_of(what), .into = p->mlp};
     dfx_ref x = e->x;
     if (what == MLP_HALF_OF_ROWS) {
@@ -189,7 +188,7 @@ static void emit_writers(dfx_builder *b, const externs *e, const parts *p, mlp_t
     dfx_linear(b, &in);
 }
 
-static void emit_readers(dfx_builder *b, const externs *e, const parts *p, mlp_twist what) {
+static void emit_readers(dfx_builder *b, const mlp_externs *e, const parts *p, mlp_twist what) {
     dfx_linear_spec out = {.x = p->all, .name = "joined", .n = N, .into = e->y};
     dfx_linear_spec down = {.x = p->mlp, .name = "down", .n = N, .into = e->y};
     if (what == MLP_READ_AFTER)
@@ -211,7 +210,7 @@ static void emit_readers(dfx_builder *b, const externs *e, const parts *p, mlp_t
 dfx_status mlp_build_joined(const dfx_build_env *env, int64_t n_tokens, mlp_twist what,
                             dfx_program *out) {
     dfx_builder b;
-    externs e = begin(&b, env, n_tokens);
+    mlp_externs e = mlp_begin(&b, env, n_tokens);
     dfx_builder_page(&b, "block/in");
     dfx_builder_scope(&b, "block");
     parts p = parts_of(&b, n_tokens, what);

@@ -1,4 +1,4 @@
-/* The two blocks of the denoiser whose MLP may make codes by a bound (offload/fuse_bound.c), small, and a checkpoint for them.
+/* Two blocks of the denoiser whose MLP may make codes by a bound (offload/fuse_bound.c), small, and a checkpoint for them.
  *
  *     plain    y = down(gelu(in(n)))                    n = LN(x) * (1 + scale) + shift
  *     joined   y = joined([first, gelu(in(n))])         in two pages; another product of n comes before, as attention's do
@@ -20,10 +20,12 @@ enum {
     MLP_A = 16, /* columns of `first` */
     MLP_F = 96, /* width of the MLP */
     MLP_N = 24, /* outputs */
+    MLP_GAP = 8 /* columns of a joined buffer that is wider than it need be */
 };
 
-/* block.in [F, D], block.q [A, D]; block.down [N, F], block.joined [N, A + F], with biases. Of types as safetensors spells
- * them, with scales or without; codes are any but NaN. dfx_tensors_close() by the caller. */
+/* block.in [F, D], block.q, k and v [A, D]; block.down [N, F], block.joined [N, A + F], block.wide [N, GAP + A + F], with
+ * biases. Of types as safetensors spells them, with scales or without; codes are any but NaN. dfx_tensors_close() by the
+ * caller. */
 dfx_tensors *mlp_open(tmpdir *dir, const char *in, bool in_is_scaled, const char *out,
                       bool out_is_scaled);
 dfx_tensors *mlp_open_fp8(tmpdir *dir);
@@ -32,6 +34,12 @@ dfx_build_env mlp_env(tmpdir *dir, const dfx_tensors *tensors);
 
 /* Externs of both, in order: x [n_tokens, D], scale and shift [1, D], first [n_tokens, A], y [n_tokens, N]. */
 enum { MLP_X, MLP_SCALE, MLP_SHIFT, MLP_FIRST, MLP_Y };
+typedef struct mlp_externs {
+    dfx_ref x, scale, shift, first, y;
+} mlp_externs;
+
+/* A program that has them and nothing else yet. */
+mlp_externs mlp_begin(dfx_builder *b, const dfx_build_env *env, int64_t n_tokens);
 
 /* What is not as in the block that is fused. */
 typedef enum mlp_twist {

@@ -17,8 +17,10 @@ dfx_op_call right_call(dfx_op_kind kind) {
     case DFX_OP_QUANTIZE:
         c = (dfx_op_call){kind, {f8(5, 6), bf16(5, 6), f32(1, 5), f32(1, 5)}, {0}};
         break;
-    case DFX_OP_BOUND: /* of 5 tokens and 7 rows of weights */
-        c = (dfx_op_call){kind, {f32(1, 5), f32(1, 5), f32(1, 7), bf16(1, 7)}, {.scale = 2.5f}};
+    case DFX_OP_BOUND: /* of 5 tokens, 7 rows of weights, and 9 of those of values */
+        c = (dfx_op_call){kind,
+                          {f32(1, 5), f32(1, 5), f32(1, 7), bf16(1, 7), f32(1, 9), bf16(1, 9)},
+                          {.scale = 2.5f}};
         break;
     case DFX_OP_RMSNORM:
         c = (dfx_op_call){kind, {f32(5, 6), f32(5, 6), bf16(1, 6)}, {0}};
@@ -104,6 +106,10 @@ dfx_op_call call_without(const dfx_op_call *call, int slot) {
     case DFX_OP_LAYERNORM:
         if (slot >= DFX_NORM_SCALE)
             without.m[slot ^ 1] = (dfx_mat){0};
+        break;
+    case DFX_OP_BOUND:
+        if (slot == DFX_BOUND_V_SCALE)
+            without.m[DFX_BOUND_V_B] = (dfx_mat){0};
         break;
     case DFX_OP_QKNORM_ROPE: /* tables are 2 and 3, or 4 and 5 */
     case DFX_OP_KV_CENTER:

@@ -19,8 +19,21 @@ static dfx_op_call bound_call(rig *r, dfx_mat x_norm, dfx_mat w_scale, dfx_mat b
     return call;
 }
 
+/* Of values whose means shall have the scales too; none: without a bias. */
+static dfx_op_call bound_of_values(rig *r, const dfx_op_call *alone, dfx_mat v_scale, dfx_mat v_b) {
+    dfx_op_call call = *alone;
+    call.m[0] = rig_poison(r, 1, alone->m[0].cols, alone->m[0].ld);
+    call.m[DFX_BOUND_V_SCALE] = v_scale;
+    call.m[DFX_BOUND_V_B] = v_b;
+    return call;
+}
+
 static dfx_mat row_of(rig *r, int64_t n, const float *values) {
     return rig_values(r, 1, n, wider(n), values);
+}
+
+static dfx_mat one_weight(rig *r, dfx_dtype dtype, float value) {
+    return rig_weight(r, dtype, 1, 1, &value);
 }
 
 /* 2.5 times a greatest scale of 2 is 5 a norm; a greatest bias of 896 is 2 codes of 448. */
@@ -39,6 +52,57 @@ static void bound_of_norms_is_that_worked_by_hand(void **state) {
     call = bound_call(r, norms, w_scale, zeros, 2.5f);
     rig_run(r, &call);
     rig_same(&call.m[0], (const float[]){15, 1, 1, 5}, 0);
+}
+
+/* Bounds are 17, 2, 2 and 7 without values, as above. 2.5 times 0.5 is 1.25 a norm, of which the greatest is 3; 2240 is 5 codes
+ * of 448. */
+static void bound_of_values_is_that_worked_by_hand(void **state) {
+    rig *r = *state;
+    dfx_mat norms = row_of(r, 4, (const float[]){3, 0, 0x1p-110f, 1}), none = {0};
+    dfx_mat v_scale = rig_weight(r, DFX_DTYPE_F32, 1, 2, (const float[]){-0.5f, 0.25f});
+    dfx_mat v_b = rig_weight(r, DFX_DTYPE_BF16, 1, 2, (const float[]){1, -2240});
+    dfx_mat four = rig_weight(r, DFX_DTYPE_F32, 1, 2, (const float[]){1, 4});
+    dfx_mat zeros = rig_weight(r, DFX_DTYPE_F32, 1, 2, (const float[]){0, -0.0f});
+    const struct {
+        dfx_mat v_scale, v_b;
+        float want[4];
+    } cases[] = {{v_scale, none, {17, 3.75f, 3.75f, 7}},
+                 {v_scale, v_b, {17, 8.75f, 8.75f, 8.75f}},
+                 {four, none, {30, 30, 30, 30}},
+                 {four, v_b, {35, 35, 35, 35}},
+                 {zeros, v_b, {17, 5, 5, 7}},
+                 {zeros, zeros, {17, 2, 2, 7}},
+                 {zeros, none, {17, 2, 2, 7}}};
+    dfx_op_call alone = bound_call(r, norms, one_weight(r, DFX_DTYPE_F32, -2),
+                                   one_weight(r, DFX_DTYPE_BF16, -896), 2.5f);
+    for (size_t i = 0; i < DFX_COUNT(cases); i++) {
+        dfx_op_call call = bound_of_values(r, &alone, cases[i].v_scale, cases[i].v_b);
+        rig_run(r, &call);
+        rig_same(&call.m[0], cases[i].want, 0);
+    }
+}
+
+/* A greatest norm of 1 and weights of rows that are next to nothing, so that values alone are left. */
+static void bound_of_values_has_the_range_of_other_bounds(void **state) {
+    rig *r = *state;
+    const float highest = nextafterf(0x1p100f, 0);
+    const float scales[][2] = {{0x1p-100f, 0x1p-100f},
+                               {nextafterf(0x1p-100f, 0), 1},
+                               {0, 1},
+                               {highest, highest},
+                               {0x1p100f, NAN},
+                               {0x1p127f, NAN}};
+    dfx_mat norms = row_of(r, 3, (const float[]){0, 1, 0.5f}), none = {0};
+    dfx_op_call alone = bound_call(r, norms, one_weight(r, DFX_DTYPE_F32, 0x1p-149f), none, 1);
+    for (size_t i = 0; i < DFX_COUNT(scales); i++) {
+        dfx_op_call call =
+            bound_of_values(r, &alone, one_weight(r, DFX_DTYPE_F32, scales[i][0]), none);
+        rig_run(r, &call);
+        for (int t = 0; t < 3; t++) {
+            float got = ((float *)call.m[0].ptr)[t];
+            assert_true(isnan(scales[i][1]) ? isnan(got) : got == scales[i][1]);
+        }
+    }
 }
 
 /* Bounds are the norms themselves here. */
@@ -82,6 +146,68 @@ static void bound_of_weights_that_are_not_finite_is_nan(void **state) {
         for (int t = 0; t < 3; t++)
             assert_true(isnan(rig_at(&call.m[0], 0, t)));
     }
+}
+
+/* A mean may have some of any token. */
+static void bound_of_values_that_are_not_finite_is_nan_for_all_tokens(void **state) {
+    enum { M = 300, N = 299 };
+    static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
+    static const int places[] = {0, 255, 256, N - 1};
+    rig *r = *state;
+    for (size_t i = 0; i < DFX_COUNT(bad) * DFX_COUNT(places) * 3; i++) {
+        float norms[M], v_scale[N], v_b[N];
+        for (int n = 0; n < M; n++)
+            norms[n] = (float)(n % 5);
+        for (int n = 0; n < N; n++)
+            v_scale[n] = v_b[n] = (float)(n % 7) + 1;
+        (i % 3 == 0 ? norms : i % 3 == 1 ? v_scale : v_b)[places[i / 3 % 4]] = bad[i / 12];
+        dfx_op_call alone = bound_call(r, row_of(r, M, norms), one_weight(r, DFX_DTYPE_F32, 1),
+                                       one_weight(r, DFX_DTYPE_F32, 1), 1);
+        dfx_op_call call = bound_of_values(r, &alone, rig_weight(r, DFX_DTYPE_F32, 1, N, v_scale),
+                                           rig_weight(r, DFX_DTYPE_BF16, 1, N, v_b));
+        rig_run(r, &call);
+        for (int t = 0; t < M; t++)
+            assert_true(isnan(rig_at(&call.m[0], 0, t)));
+    }
+}
+
+/* The greatest magnitude of a row, 0 where there is none. */
+static double greatest(const dfx_mat *row) {
+    double most = 0;
+    for (int64_t c = 0; c < row->cols; c++)
+        most = fmax(most, fabs(rig_at(row, 0, c)));
+    return most;
+}
+
+/* Two products, a sum and a quotient: four roundings. */
+static void bound_of_values_of_any_shape_and_bias_equals_formula(void **state) {
+    static const int64_t shapes[][2] = {{1, 1}, {5, 255}, {300, 256}, {33, 257}, {700, 3001}};
+    static const dfx_dtype dtypes[] = {DFX_DTYPE_F32, DFX_DTYPE_BF16, DFX_DTYPE_F8_E4M3,
+                                       DFX_N_DTYPES /* none */};
+    rig *r = *state;
+    int n_of_values = 0, n_own = 0;
+    for (size_t i = 0; i < DFX_COUNT(shapes) * DFX_COUNT(dtypes); i++) {
+        int64_t n_tokens = shapes[i / 4][0], n = shapes[i / 4][1];
+        dfx_dtype dtype = dtypes[i % 4];
+        dfx_mat norms = rig_random(r, 1, n_tokens, wider(n_tokens), 1 + i), v_b = {0};
+        for (int64_t t = 0; t < n_tokens; t++)
+            ((float *)norms.ptr)[t] = fabsf(((float *)norms.ptr)[t]) * 50;
+        dfx_mat v_scale = rig_random_weight(r, DFX_DTYPE_F32, 1, n, 40 + i);
+        if (dtype != DFX_N_DTYPES)
+            v_b = rig_random_weight(r, dtype, 1, n, 80 + i);
+        dfx_op_call alone = bound_call(r, norms, one_weight(r, DFX_DTYPE_F32, 5),
+                                       one_weight(r, DFX_DTYPE_BF16, 3), 0.375f);
+        dfx_op_call call = bound_of_values(r, &alone, v_scale, v_b);
+        rig_run(r, &call);
+        double least = greatest(&norms) * (0.375 * greatest(&v_scale)) + greatest(&v_b) / 448;
+        for (int64_t t = 0; t < n_tokens; t++) {
+            double own = rig_at(&norms, 0, t) * (0.375 * 5) + 3.0 / 448, want = fmax(own, least);
+            assert_true(fabs(rig_at(&call.m[0], 0, t) - want) <= 4 * 0x1p-24 * want);
+            n_of_values += own < least;
+            n_own += own > least;
+        }
+    }
+    assert_true(n_of_values > 100 && n_own > 100);
 }
 
 /* Two products, a sum and a quotient: four roundings. */
@@ -273,17 +399,31 @@ static void multiply(rig *r, product *p) {
     rig_run(r, &call);
 }
 
-/* [1, rows of x]. */
-static dfx_mat bounds_of(rig *r, const product *p) {
-    float *norms = rig_alloc(r, (size_t)p->x.rows * sizeof(*norms));
-    for (int64_t t = 0; t < p->x.rows; t++) {
+static dfx_mat norms_of(rig *r, const dfx_mat *x) {
+    float *norms = rig_alloc(r, (size_t)x->rows * sizeof(*norms));
+    for (int64_t t = 0; t < x->rows; t++) {
         double sum = 0;
-        for (int64_t k = 0; k < p->x.cols; k++)
-            sum += rig_at(&p->x, t, k) * rig_at(&p->x, t, k);
+        for (int64_t k = 0; k < x->cols; k++)
+            sum += rig_at(x, t, k) * rig_at(x, t, k);
         norms[t] = (float)sqrt(sum);
     }
+    return row_of(r, x->rows, norms);
+}
+
+/* [1, rows of x]. */
+static dfx_mat bounds_of(rig *r, const product *p) {
     dfx_op_call call =
-        bound_call(r, row_of(r, p->x.rows, norms), p->w_scale, p->b, dfx_bound_scale(p->w.cols));
+        bound_call(r, norms_of(r, &p->x), p->w_scale, p->b, dfx_bound_scale(p->w.cols));
+    rig_run(r, &call);
+    return call.m[0];
+}
+
+/* The same where p makes values, beside another product that is next to nothing. */
+static dfx_mat bounds_of_means(rig *r, const product *p) {
+    dfx_mat none = {0};
+    dfx_op_call alone = bound_call(r, norms_of(r, &p->x), one_weight(r, DFX_DTYPE_F32, 0x1p-80f),
+                                   none, dfx_bound_scale(p->w.cols));
+    dfx_op_call call = bound_of_values(r, &alone, p->w_scale, p->b);
     rig_run(r, &call);
     return call.m[0];
 }
@@ -310,6 +450,14 @@ static product random_product(rig *r, int64_t m, int64_t n, int64_t k, uint64_t 
     return p;
 }
 
+/* x W^T + b of the weights. */
+static double value_at(const product *p, int64_t t, int64_t n) {
+    double sum = 0;
+    for (int64_t k = 0; k < p->w.cols; k++)
+        sum += rig_at(&p->x, t, k) * rig_at(&p->w, n, k);
+    return sum * rig_at(&p->w_scale, 0, n) + or_else(&p->b, n, 0);
+}
+
 static void bound_times_448_is_not_below_any_value_of_the_product(void **state) {
     enum { M = 9, N = 40 };
     static const int64_t depths[] = {1, 2, 19, 256, 3072};
@@ -322,13 +470,46 @@ static void bound_times_448_is_not_below_any_value_of_the_product(void **state) 
         dfx_mat bounds = bounds_of(r, &p);
         for (int64_t t = 0; t < M; t++)
             for (int64_t n = 0; n < N; n++) {
-                double sum = 0, most = 448 * rig_at(&bounds, 0, t);
-                for (int64_t k = 0; k < p.w.cols; k++)
-                    sum += rig_at(&p.x, t, k) * rig_at(&p.w, n, k);
-                sum = sum * rig_at(&p.w_scale, 0, n) + or_else(&p.b, n, 0);
-                assert_true(fabs(sum) <= most);
+                double most = 448 * rig_at(&bounds, 0, t);
+                assert_true(fabs(value_at(&p, t, n)) <= most);
                 assert_true(fabs(rig_at(&p.y, t, n)) <= most);
             }
+    }
+}
+
+/* As attention makes them of its values, of 2 heads. */
+static dfx_mat means_of(rig *r, const product *p) {
+    int64_t m = p->y.rows, n = p->y.cols;
+    dfx_op_call call = {.kind = DFX_OP_ATTENTION, .p = {.n_heads = 2, .scale = 1}};
+    call.m[0] = rig_poison(r, m, n, wider(n));
+    call.m[DFX_ATTN_Q] = rig_random(r, m, n, wider(n), 1);
+    call.m[DFX_ATTN_K] = rig_random(r, m, n, wider(n), 2);
+    call.m[DFX_ATTN_V] = p->y;
+    rig_run(r, &call);
+    return call.m[0];
+}
+
+/* Means are no further out than the rows that they are of, each of which is such a mean. Row 1 of x has a norm of 300, and the
+ * bounds of all rows have room for it. */
+static void bound_times_448_of_any_row_is_not_below_any_mean_of_values(void **state) {
+    enum { M = 9, N = 40 };
+    static const int64_t depths[] = {1, 2, 19, 256, 3072};
+    rig *r = *state;
+    for (size_t i = 0; i < 2 * DFX_COUNT(depths); i++) {
+        product p = random_product(r, M, N, depths[i / 2], 10 * i + 1);
+        if (i % 2)
+            p.b = (dfx_mat){0};
+        multiply(r, &p);
+        dfx_mat bounds = bounds_of_means(r, &p), means = means_of(r, &p);
+        double least = INFINITY;
+        for (int64_t t = 0; t < M; t++)
+            least = fmin(least, 448 * rig_at(&bounds, 0, t));
+        for (int64_t j = 0; j < M * N; j++) {
+            int64_t t = j / N, n = j % N;
+            assert_true(fabs(value_at(&p, t, n)) <= least);
+            assert_true(fabs(rig_at(&p.y, t, n)) <= least);
+            assert_true(fabs(rig_at(&means, t, n)) <= least);
+        }
     }
 }
 
@@ -355,6 +536,9 @@ static void bound_of_x_along_a_row_of_448_is_nearly_reached_and_not_passed(void 
     assert_true(fabs(rig_at(&p.y, 0, 0) - top) <= K * 0x1p-24 * top);
     for (int t = 0; t < 2; t++)
         assert_true(top < 448 * rig_at(&bounds, 0, t) && top > 0.98 * 448 * rig_at(&bounds, 0, t));
+    dfx_mat of_means = bounds_of_means(r, &p);
+    for (int t = 0; t < 2; t++)
+        assert_true(rig_at(&of_means, 0, t) == rig_at(&bounds, 0, t));
     dfx_op_call call = {.kind = DFX_OP_LINEAR};
     call.m[0] = (dfx_mat){rig_alloc(r, 32), 2, 3, 16, DFX_DTYPE_F8_E4M3};
     call.m[DFX_LINEAR_X] = p.x;
@@ -381,12 +565,17 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         WITH_RIG(bound_of_norms_is_that_worked_by_hand),
         WITH_RIG(bound_below_2_to_minus_100_is_1_and_from_2_to_100_on_is_nan),
+        WITH_RIG(bound_of_values_is_that_worked_by_hand),
+        WITH_RIG(bound_of_values_has_the_range_of_other_bounds),
+        WITH_RIG(bound_of_values_that_are_not_finite_is_nan_for_all_tokens),
+        WITH_RIG(bound_of_values_of_any_shape_and_bias_equals_formula),
         WITH_RIG(bound_of_weights_that_are_not_finite_is_nan),
         WITH_RIG(bound_of_any_shape_and_bias_equals_formula),
         WITH_RIG(layernorm_norms_of_rows_equal_roots_of_double_sums),
         WITH_RIG(layernorm_norm_of_a_row_that_is_not_finite_is_nan),
         WITH_RIG(quantize_with_least_multiplies_by_one_over_the_greater_scale),
         WITH_RIG(bound_times_448_is_not_below_any_value_of_the_product),
+        WITH_RIG(bound_times_448_of_any_row_is_not_below_any_mean_of_values),
         WITH_RIG(bound_of_x_along_a_row_of_448_is_nearly_reached_and_not_passed),
         cmocka_unit_test(bound_scale_is_root_of_columns_and_room_for_codes_of_x),
     };

@@ -1,18 +1,13 @@
 /* Products that make codes of their own values: which programs get them, in which order of ops, which keep QUANTIZE, and that
  * the CPU computes by them what the weights say. */
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "core/mem.h"
-#include "core/rng.h"
 #include "models/architecture.h"
 #include "models/flux.h"
-#include "tests/device_program.h"
-#include "tests/mlp_blocks.h"
+#include "tests/mlp_trial.h"
 
-enum { T = MLP_T, D = MLP_D, A = MLP_A, F = MLP_F, N = MLP_N };
+enum { T = MLP_T, D = MLP_D, A = MLP_A, F = MLP_F };
 
 static void has_ops(const dfx_program *p, const dfx_op_kind *kinds, uint32_t n) {
     assert_int_equal(p->n_ops, n);
@@ -182,7 +177,7 @@ static void blocks_with_adapters_keep_their_values(void **state) {
     dfx_tensors_close(set);
 }
 
-/* One for each MLP: of both streams of a 2-stream block, and of a 1-stream block, whose attention keeps QUANTIZE. */
+/* One for each MLP: of both streams of a 2-stream block, and of a 1-stream block, whose attention makes codes by it as well. */
 static void flux_step_has_a_bound_for_each_mlp_in_fp8_alone(void **state) {
     tmpdir *dir = *state;
     const dfx_flux_config config = dfx_architecture_find("flux-dev")->configs.flux;
@@ -193,7 +188,7 @@ static void flux_step_has_a_bound_for_each_mlp_in_fp8_alone(void **state) {
                              .attention_codes = i % 2,
                              .act_dtype = DFX_DTYPE_BF16,
                              .sink = &dir->log.sink};
-        int n_bounds = 0, n_makers = 0, n_least = 0;
+        int n_bounds = 0, n_makers = 0, n_least = 0, n_attended = 0, n_of_values = 0;
         dfx_program p;
         assert_int_equal(dfx_flux_build_step(&config, &env, 512, 4096, &p), DFX_OK);
         for (uint32_t k = 0; k < p.n_ops; k++) {
@@ -201,10 +196,16 @@ static void flux_step_has_a_bound_for_each_mlp_in_fp8_alone(void **state) {
             n_bounds += op->kind == DFX_OP_BOUND;
             n_makers += op->kind == DFX_OP_LINEAR && op->r[DFX_LINEAR_Y_SCALE].buf;
             n_least += op->kind == DFX_OP_QUANTIZE && op->r[DFX_QUANTIZE_LEAST].buf;
+            n_of_values += op->kind == DFX_OP_BOUND && op->r[DFX_BOUND_V_SCALE].buf &&
+                           op->r[DFX_BOUND_V_B].buf;
+            n_attended += op->kind == (i % 2 ? DFX_OP_ATTENTION_CODES : DFX_OP_ATTENTION) &&
+                          op->r[dfx_op_y_scale_given(op->kind)].buf;
         }
         assert_int_equal(n_bounds, fp8 ? 2 * 19 + 38 : 0);
         assert_int_equal(n_makers, fp8 ? 2 * 19 + 38 : 0);
-        assert_int_equal(n_least, fp8 ? 38 : 0);
+        assert_int_equal(n_attended, fp8 ? 38 : 0);
+        assert_int_equal(n_of_values, fp8 ? 38 : 0);
+        assert_int_equal(n_least, 0);
         dfx_program_fini(&p);
     }
     said_nothing(&dir->log, DFX_ERROR);
@@ -233,168 +234,18 @@ static void fusing_survives_failing_allocations(void **state) {
 
 /* ---- what they compute ---- */
 
-/* What the ops made, decoded; read by a probe. */
-typedef struct made {
-    double x[T * D], first[T * A], mlp[T * F];
-    float bounds[T], scales[T]; /* scales: of first and mlp */
-} made;
-
-static void decode(const dfx_mat *codes, const dfx_mat *scales, double *values) {
-    for (int64_t i = 0; i < codes->rows * codes->cols; i++) {
-        int64_t t = i / codes->cols;
-        uint8_t code = ((const uint8_t *)codes->ptr)[t * codes->ld + i % codes->cols];
-        values[i] = (double)dfx_e4m3_to_f32(code) * (double)((const float *)scales->ptr)[t];
-    }
-}
-
-static void look(void *user, const dfx_op *op, const dfx_op_call *call) {
-    made *seen = user;
-    const dfx_mat *m = call->m;
-    if (op->kind == DFX_OP_LAYERNORM)
-        decode(&m[0], &m[DFX_NORM_Y_SCALE], seen->x);
-    if (op->kind == DFX_OP_BOUND)
-        memcpy(seen->bounds, m[0].ptr, (size_t)m[0].cols * sizeof(float));
-    if (op->kind == DFX_OP_QUANTIZE)
-        decode(&m[0], &m[DFX_QUANTIZE_Y_SCALE], seen->first);
-    if (op->kind == DFX_OP_LINEAR && m[DFX_LINEAR_Y_SCALE].ptr) {
-        decode(&m[0], &m[DFX_LINEAR_Y_SCALE], seen->mlp);
-        memcpy(seen->scales, m[DFX_LINEAR_Y_SCALE].ptr, (size_t)m[0].rows * sizeof(float));
-    }
-}
-
-/* A layer's weights as they are, code times scale, and its bias. */
-typedef struct weights {
-    float *w, *b; /* [n, k], [n] */
-} weights;
-
-static float *read_f32(tmpdir *dir, const dfx_tensors *set, const char *of, const char *name,
-                       size_t n) {
-    char full[64];
-    snprintf(full, sizeof(full), "block.%s.%s", of, name);
-    const dfx_tensor *tensor = dfx_tensors_find(set, full);
-    float *values = malloc(n * sizeof(*values));
-    if (!tensor || !values || tensor->n_elements != n)
-        fail_msg("%s is not there", full);
-    assert_int_equal(dfx_tensors_read_f32(set, tensor, &dir->log.sink, values), DFX_OK);
-    return values;
-}
-
-static weights read_weights(tmpdir *dir, const dfx_tensors *set, const char *of, int n, int k) {
-    weights l = {read_f32(dir, set, of, "weight", (size_t)(n * k)),
-                 read_f32(dir, set, of, "bias", (size_t)n)};
-    float *scales = read_f32(dir, set, of, "weight_scale", (size_t)n);
-    for (int i = 0; i < n * k; i++)
-        l.w[i] *= scales[i / k];
-    free(scales);
-    return l;
-}
-
-static void free_weights(weights *l) {
-    free(l->w);
-    free(l->b);
-}
-
-/* x W^T + b of one row and one column; *size is the sum of magnitudes. */
-static double product_at(const weights *l, int k, const double *x, int n, double *size) {
-    double sum = (double)l->b[n];
-    *size = fabs(sum);
-    for (int i = 0; i < k; i++) {
-        sum += x[i] * (double)l->w[n * k + i];
-        *size += fabs(x[i] * (double)l->w[n * k + i]);
-    }
-    return sum;
-}
-
-static double gelu(double x) {
-    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-}
-
-/* Half of the distance between neighbours, of values that have this scale; 2^-15 for the roundings of scale and inverse. */
-static double half_step(double value, double scale) {
-    return fmax(fabs(value) / 16, scale * 0x1p-10) * (1 + 0x1p-15);
-}
-
-/* One run on the CPU. `first` has rows of all sizes: under a bound, above it, and of zeros. */
-typedef struct trial {
-    tmpdir *dir;
-    const dfx_tensors *set;
-    int n_tokens;
-    float first[T * A], y[T * N];
-    made seen;
-} trial;
-
-static void run(trial *r, const dfx_program *p) {
-    static float values[T * D];
-    dfx_backend *backend;
-    device_program d;
-    dfx_rng rng;
-    dfx_rng_seed(&rng, 11);
-    assert_int_equal(
-        dfx_cpu_backend_open(&(dfx_cpu_options){.n_threads = 2}, &r->dir->log.sink, &backend),
-        DFX_OK);
-    device_program_open(&d, backend, p, &r->dir->log.sink);
-    dfx_rng_normal(&rng, values, T * D);
-    device_program_put(&d, MLP_X, values);
-    dfx_rng_normal(&rng, values, 2 * D);
-    device_program_put(&d, MLP_SCALE, values);
-    device_program_put(&d, MLP_SHIFT, values + D);
-    dfx_rng_normal(&rng, r->first, T * A);
-    for (int i = 0; i < T * A; i++)
-        r->first[i] *= i / A % 5 == 4 ? 0 : ldexpf(1, i / A % 5 * 6 - 8);
-    device_program_put(&d, MLP_FIRST, r->first);
-    device_program_run(&d, NULL, look, &r->seen);
-    device_program_get(&d, MLP_Y, r->y);
-    device_program_close(&d);
-    backend->vt->close(backend);
-}
-
-/* Codes of the product stand for what the weights say of its x, to half a step of their scale; none is at its end. Its f32 sums
- * are off by D + 16 roundings of the magnitudes at most, and GELU's slope is below 1.2. */
-static void check_mlp(const trial *r) {
-    weights in = read_weights(r->dir, r->set, "in", F, D);
-    for (int i = 0; i < r->n_tokens * F; i++) {
-        int t = i / F;
-        double size, scale = (double)r->seen.scales[t];
-        double want = gelu(product_at(&in, D, &r->seen.x[t * D], i % F, &size));
-        double off = half_step(want, scale) + 1.2 * (D + 16) * 0x1p-24 * size;
-        assert_true(fabs(want) < 448 * scale);
-        if (!(fabs(r->seen.mlp[i] - want) <= off))
-            fail_msg("row %d column %d: got %g, want %g to %g", t, i % F, r->seen.mlp[i], want,
-                     off);
-    }
-    free_weights(&in);
-}
-
-/* What reads the codes finds them, with their scales: `columns` values a row. */
-static void check_y(const trial *r, const char *of, int columns) {
-    weights out = read_weights(r->dir, r->set, of, N, columns);
-    for (int i = 0; i < r->n_tokens * N; i++) {
-        double row[A + F], size;
-        int t = i / N, n_first = columns - F;
-        memcpy(row, &r->seen.first[t * A], (size_t)n_first * sizeof(*row));
-        memcpy(row + n_first, &r->seen.mlp[t * F], F * sizeof(*row));
-        double want = product_at(&out, columns, row, i % N, &size);
-        assert_true(fabs((double)r->y[i] - want) <= (A + F + 16) * 0x1p-24 * size);
-    }
-    free_weights(&out);
-}
-
-static trial begin_trial(tmpdir *dir, const dfx_tensors *set, int n_tokens) {
-    return (trial){.dir = dir, .set = set, .n_tokens = n_tokens};
-}
-
 static void plain_block_computes_what_weights_say_to_half_a_step_of_its_bounds(void **state) {
     static const int counts[] = {1, 9, 64, T};
     tmpdir *dir = *state;
     dfx_tensors *set = mlp_open_fp8(dir);
     dfx_build_env env = mlp_env(dir, set);
     for (size_t i = 0; i < DFX_COUNT(counts); i++) {
-        trial r = begin_trial(dir, set, counts[i]);
+        mlp_trial r = {.dir = dir, .set = set, .n_tokens = counts[i]};
         dfx_program p;
         assert_int_equal(mlp_build_plain(&env, r.n_tokens, 1, false, &p), DFX_OK);
-        run(&r, &p);
-        check_mlp(&r);
-        check_y(&r, "down", F);
+        mlp_trial_run(&r, &p, mlp_look);
+        mlp_check_mlp(&r);
+        mlp_check_y(&r, "down", F);
         assert_memory_equal(r.seen.scales, r.seen.bounds, (size_t)r.n_tokens * sizeof(float));
         dfx_program_fini(&p);
     }
@@ -402,7 +253,7 @@ static void plain_block_computes_what_weights_say_to_half_a_step_of_its_bounds(v
 }
 
 /* The greater of the bound and what the other columns need is the scale of both. */
-static void check_first(const trial *r) {
+static void check_first(const mlp_trial *r) {
     int n_own = 0;
     for (int t = 0; t < r->n_tokens; t++) {
         float top = 0;
@@ -413,7 +264,7 @@ static void check_first(const trial *r) {
         for (int i = 0; i < A; i++) {
             double want = (double)r->first[t * A + i];
             assert_true(fabs(r->seen.first[t * A + i] - want) <=
-                        half_step(want, (double)r->seen.scales[t]));
+                        mlp_half_step(want, (double)r->seen.scales[t]));
         }
     }
     assert_true(r->n_tokens < 5 || (n_own >= r->n_tokens / 5 && n_own <= r->n_tokens / 2));
@@ -425,13 +276,13 @@ static void joined_block_computes_what_weights_say_to_half_a_step_of_its_scales(
     dfx_tensors *set = mlp_open_fp8(dir);
     dfx_build_env env = mlp_env(dir, set);
     for (size_t i = 0; i < DFX_COUNT(counts); i++) {
-        trial r = begin_trial(dir, set, counts[i]);
+        mlp_trial r = {.dir = dir, .set = set, .n_tokens = counts[i]};
         dfx_program p;
         assert_int_equal(mlp_build_joined(&env, r.n_tokens, MLP_AS_IT_IS, &p), DFX_OK);
-        run(&r, &p);
-        check_mlp(&r);
+        mlp_trial_run(&r, &p, mlp_look);
+        mlp_check_mlp(&r);
         check_first(&r);
-        check_y(&r, "joined", A + F);
+        mlp_check_y(&r, "joined", A + F);
         dfx_program_fini(&p);
     }
     dfx_tensors_close(set);

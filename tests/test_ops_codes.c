@@ -180,6 +180,76 @@ static void op_check_codes_of_a_product_exclude_gate_residual_and_adapter(void *
     refused(dir, &call, words);
 }
 
+/* y [5, 12] as codes. */
+static dfx_op_call attention_to_codes(dfx_op_kind kind) {
+    dfx_op_call call = right_call(kind);
+    call.m[0] = f8(5, 12);
+    call.m[dfx_op_y_scale_given(kind)] = f32(1, 5);
+    return call;
+}
+
+static const dfx_op_kind attentions[] = {DFX_OP_ATTENTION, DFX_OP_ATTENTION_CODES};
+
+static void op_check_codes_of_attention_are_e4m3_with_scales_beside_them(void **state) {
+    tmpdir *dir = *state;
+    for (size_t i = 0; i < DFX_COUNT(attentions); i++) {
+        const dfx_op_call right = attention_to_codes(attentions[i]);
+        int y_scale = dfx_op_y_scale_given(attentions[i]);
+        dfx_op_call call = right;
+        assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_OK);
+        assert_true(dfx_op_is_codes(&call, 0));
+        assert_int_equal(dfx_op_y_scale(attentions[i]), 0); /* it reads them */
+        call.m[y_scale] = f32(1, 12);
+        refused(dir, &call, "y_scale wanted [1, 5], found [1, 12]");
+        call.m[y_scale] = f32(5, 1);
+        refused(dir, &call, "y_scale wanted [1, 5], found [5, 1]");
+        call.m[y_scale] = bf16(1, 5);
+        refused(dir, &call, "y_scale wanted F32, found BF16");
+        call.m[y_scale] = (dfx_mat){0};
+        assert_false(dfx_op_is_codes(&call, 0));
+        refused(dir, &call, "y wanted F32 or BF16, found F8_E4M3");
+        call = right;
+        call.m[0] = i8(5, 12);
+        refused(dir, &call, "wanted y of F8_E4M3 beside y_scale, found I8");
+        call.m[0] = f32(5, 12);
+        refused(dir, &call, "y wanted I8 or F8_E4M3, found F32");
+        call.m[0] = bf16(5, 12);
+        refused(dir, &call, "y wanted I8 or F8_E4M3, found BF16");
+    }
+}
+
+static void op_check_codes_of_attention_are_ok_beside_bias_and_causal_or_without(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = attention_to_codes(DFX_OP_ATTENTION);
+    call.p.causal = true;
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_OK);
+    call.m[DFX_ATTN_BIAS] = (dfx_mat){0};
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_OK);
+    said_nothing(&dir->log, DFX_ERROR);
+}
+
+/* They are made by others; what LAYERNORM and the like make of their own is not given. */
+static void op_y_scale_given_is_that_of_products_and_attention(void **state) {
+    for (int kind = 0; kind < DFX_N_OP_KINDS; kind++) {
+        int want = kind == DFX_OP_LINEAR            ? DFX_LINEAR_Y_SCALE
+                   : kind == DFX_OP_ATTENTION       ? DFX_ATTN_Y_SCALE
+                   : kind == DFX_OP_ATTENTION_CODES ? DFX_ATTN_CODES_Y_SCALE
+                                                    : 0;
+        int given = dfx_op_y_scale_given((dfx_op_kind)kind);
+        assert_int_equal(given, want);
+        assert_true(!given || dfx_op_info_of((dfx_op_kind)kind)->optional >> given & 1);
+    }
+}
+
+static void op_check_bias_of_values_without_their_scales_is_told(void **state) {
+    tmpdir *dir = *state;
+    dfx_op_call call = right_call(DFX_OP_BOUND);
+    call.m[DFX_BOUND_V_SCALE] = (dfx_mat){0};
+    refused(dir, &call, "op bound: v_b wanted [1, 0], found [1, 9]");
+    call.m[DFX_BOUND_V_B] = (dfx_mat){0};
+    assert_int_equal(dfx_op_check(&call, &dir->log.sink), DFX_OK);
+}
+
 static void op_check_norms_of_rows_are_told_beside_codes_only(void **state) {
     tmpdir *dir = *state;
     dfx_op_call call = right_call(DFX_OP_LAYERNORM);
@@ -207,7 +277,11 @@ static void op_wants_f32_of_scales_and_norms_whatever_activations_are(void **sta
         {DFX_OP_RMSNORM, 1 << DFX_RMSNORM_Y_SCALE},
         {DFX_OP_ACT_MUL, 1 << DFX_ACT_MUL_Y_SCALE},
         {DFX_OP_QUANTIZE, 1 << DFX_QUANTIZE_Y_SCALE | 1 << DFX_QUANTIZE_LEAST},
-        {DFX_OP_BOUND, 1 << 0 | 1 << DFX_BOUND_X_NORM | 1 << DFX_BOUND_W_SCALE},
+        {DFX_OP_BOUND,
+         1 << 0 | 1 << DFX_BOUND_X_NORM | 1 << DFX_BOUND_W_SCALE | 1 << DFX_BOUND_V_SCALE},
+        {DFX_OP_ATTENTION, 1 << DFX_ATTN_Y_SCALE},
+        {DFX_OP_ATTENTION_CODES,
+         1 << DFX_ATTN_Q_SCALE | 1 << DFX_ATTN_CENTER | 1 << DFX_ATTN_CODES_Y_SCALE},
     };
     for (size_t i = 0; i < DFX_COUNT(cases); i++)
         for (int slot = 0; slot < dfx_op_info_of(cases[i].kind)->n_slots; slot++)
@@ -229,6 +303,10 @@ int main(void) {
         IN_TMPDIR(op_check_codes_of_a_product_have_scales_beside_them),
         IN_TMPDIR(op_check_codes_of_a_product_are_e4m3),
         IN_TMPDIR(op_check_codes_of_a_product_exclude_gate_residual_and_adapter),
+        IN_TMPDIR(op_check_codes_of_attention_are_e4m3_with_scales_beside_them),
+        IN_TMPDIR(op_check_codes_of_attention_are_ok_beside_bias_and_causal_or_without),
+        cmocka_unit_test(op_y_scale_given_is_that_of_products_and_attention),
+        IN_TMPDIR(op_check_bias_of_values_without_their_scales_is_told),
         IN_TMPDIR(op_check_norms_of_rows_are_told_beside_codes_only),
         cmocka_unit_test(op_wants_f32_of_scales_and_norms_whatever_activations_are),
     };

@@ -37,7 +37,9 @@ static attention attention_of(const dfx_cpu *cpu, const dfx_op_call *call) {
 
 dfx_cpu_scratch_need dfx_cpu_attention_codes_scratch(const dfx_op_call *call) {
     attention a = attention_of(NULL, call);
-    size_t n = (size_t)(a.scores_floats + a.queries_floats + a.n_keys * a.head);
+    size_t n = (size_t)(a.scores_floats + a.queries_floats + round_up(a.n_keys * a.head));
+    if (dfx_op_is_codes(call, 0))
+        n += (size_t)a.queries_floats;
     return (dfx_cpu_scratch_need){.worker_bytes = n * sizeof(float)};
 }
 
@@ -72,7 +74,13 @@ static void run_block(void *ctx, int64_t index, int worker) {
     int64_t h = index / a->n_blocks, col = h * a->head;
     int64_t q0 = index % a->n_blocks * BLOCK_QUERIES, qb = dfx_cpu_min(BLOCK_QUERIES, y->rows - q0);
     float *scores = dfx_cpu_worker_scratch(a->cpu, worker), *queries = scores + a->scores_floats;
+    const dfx_mat *y_scale = &m[DFX_ATTN_CODES_Y_SCALE];
     float *wide = queries + a->queries_floats, *out = dfx_cpu_f32(y, q0) + col;
+    int64_t ldy = y->ld;
+    if (y_scale->ptr) {
+        out = wide + round_up(a->n_keys * a->head);
+        ldy = a->head;
+    }
     float sums[BLOCK_QUERIES], key_scale = dfx_cpu_f32(center, DFX_CENTER_KEY_SCALE)[col];
     const float *means = dfx_cpu_f32(center, DFX_CENTER_VALUE) + col;
     const float *scales = dfx_cpu_f32(center, DFX_CENTER_VALUE_SCALE) + col;
@@ -87,10 +95,12 @@ static void run_block(void *ctx, int64_t index, int worker) {
     }
     widen_values(&m[DFX_ATTN_V], col, a->head, a->n_keys, wide);
     dfx_cpu_sgemm(&a->cpu->blas, true, qb, a->head, a->n_keys, 1.0f, scores, a->n_keys, wide,
-                  a->n_keys, 0.0f, out, y->ld);
+                  a->n_keys, 0.0f, out, ldy);
     for (int64_t i = 0; i < qb; i++)
         for (int64_t c = 0; c < a->head; c++)
-            out[i * y->ld + c] = out[i * y->ld + c] / sums[i] * scales[c] + means[c];
+            out[i * ldy + c] = out[i * ldy + c] / sums[i] * scales[c] + means[c];
+    if (y_scale->ptr)
+        dfx_cpu_codes_by_scales(y, y_scale, q0, qb, col, a->head, out);
 }
 
 dfx_status dfx_cpu_attention_codes(dfx_cpu *cpu, const dfx_op_call *call) {

@@ -88,6 +88,10 @@ dfx_status dfx_cpu_linear_int8(dfx_cpu *cpu, const dfx_op_call *call);
 /* cpu_quantize.c; dfx_cpu_quantize_row: codes [n] of `to` from x [n], returns their scale. */
 dfx_status dfx_cpu_quantize(dfx_cpu *cpu, const dfx_op_call *call);
 dfx_status dfx_cpu_bound(dfx_cpu *cpu, const dfx_op_call *call);
+
+/* Rows [row0, row0 + rows), columns [col, col + cols) of y, F8_E4M3, by y_scale [1, rows of y], from packed values. */
+void dfx_cpu_codes_by_scales(const dfx_mat *y, const dfx_mat *y_scale, int64_t row0, int64_t rows,
+                             int64_t col, int64_t cols, const float *values);
 float dfx_cpu_quantize_row(dfx_dtype to, const float *x, int64_t n, void *codes);
 
 /* Where row t of an output goes that may be codes: the output, or the start of the worker's scratch (y->cols floats), of which

@@ -43,6 +43,14 @@ dfx_status dfx_cpu_quantize(dfx_cpu *cpu, const dfx_op_call *call) {
                         (void *)call);
 }
 
+void dfx_cpu_codes_by_scales(const dfx_mat *y, const dfx_mat *y_scale, int64_t row0, int64_t rows,
+                             int64_t col, int64_t cols, const float *values) {
+    const float *scales = y_scale->ptr;
+    for (int64_t i = 0; i < rows; i++)
+        dfx_q_token_fp8_scaled(values + i * cols, cols, scales[row0 + i],
+                               (uint8_t *)y->ptr + (row0 + i) * y->ld + col);
+}
+
 /* The greatest magnitude in a row of any type; NaN if there is one, 0 where the operand is left out. */
 static float greatest(const dfx_mat *row) {
     float most = 0, wide[256];
@@ -57,13 +65,16 @@ static float greatest(const dfx_mat *row) {
 }
 
 dfx_status dfx_cpu_bound(dfx_cpu *cpu, const dfx_op_call *call) {
-    const dfx_mat *y = &call->m[0];
-    const float *x_norm = call->m[DFX_BOUND_X_NORM].ptr;
-    float *out = y->ptr;
-    float slope = call->p.scale * greatest(&call->m[DFX_BOUND_W_SCALE]),
-          offset = greatest(&call->m[DFX_BOUND_B]) / 448;
+    const dfx_mat *m = call->m, *y = &m[0];
+    const float *x_norm = m[DFX_BOUND_X_NORM].ptr;
+    float *out = y->ptr, scale = call->p.scale, least = 0;
+    float slope = scale * greatest(&m[DFX_BOUND_W_SCALE]), offset = greatest(&m[DFX_BOUND_B]) / 448;
+    if (m[DFX_BOUND_V_SCALE].ptr)
+        least = greatest(&m[DFX_BOUND_X_NORM]) * (scale * greatest(&m[DFX_BOUND_V_SCALE])) +
+                greatest(&m[DFX_BOUND_V_B]) / 448;
     for (int64_t t = 0; t < y->cols; t++) {
         float bound = x_norm[t] * slope + offset;
+        bound = bound >= least ? bound : isnan(bound) ? bound : least;
         out[t] = bound < 0x1p-100f ? 1 : bound < 0x1p100f ? bound : NAN;
     }
     return DFX_OK;

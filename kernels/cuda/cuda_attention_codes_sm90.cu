@@ -45,8 +45,8 @@ enum {
 
 /* Values of a head begin at head * E in each row of y. */
 struct attention {
-    bf16 *y;
-    const float *q_scale, *center;
+    void *y;                                 /* bf16, or codes */
+    const float *q_scale, *center, *y_scale; /* y_scale: of codes, or NULL */
     int64_t ldy, ld_q_scale, ld_center;
     int n_queries, n_keys, n_heads;
     float scale;
@@ -285,6 +285,23 @@ __device__ static void begin_rows(rows &r, const row_units &units) {
         r.o[i] = 0;
 }
 
+/* To the rows of y from `query` on, which are codes. */
+__device__ static void store_as_codes(const attention &a, const rows &r, int query, int head) {
+    int col = head * E + (int)threadIdx.x % 4 * 2;
+    const float *means = a.center + DFX_CENTER_VALUE * a.ld_center + col;
+    const float *scales = a.center + DFX_CENTER_VALUE_SCALE * a.ld_center + col;
+    query += row_of_thread();
+#pragma unroll
+    for (int half = 0; half < 2; half++, query += 8) {
+        float part = 1 / (sum_of_row(r.w.sum[half]) * SUM_UNIT);
+        bool there = query < a.n_queries;
+        float by = __frcp_rn(a.y_scale[there ? query : 0]);
+        store_codes((uint8_t *)a.y + query * a.ldy + head * E, by, there, [&](int n, int i) {
+            return fmaf(r.o[4 * n + 2 * half + i] * part, scales[n * 8 + i], means[n * 8 + i]);
+        });
+    }
+}
+
 /* To the rows of y from `query` on: 64 adjacent bytes of a row by four lanes. */
 __device__ static void store(const attention &a, const rows &r, int query, int head) {
     int lane = (int)threadIdx.x % 4;
@@ -295,7 +312,7 @@ __device__ static void store(const attention &a, const rows &r, int query, int h
 #pragma unroll
     for (int half = 0; half < 2; half++)
         part[half] = 1 / (sum_of_row(r.w.sum[half]) * SUM_UNIT);
-    bf16 *y = a.y + query * a.ldy + head * E + lane * 8;
+    bf16 *y = (bf16 *)a.y + query * a.ldy + head * E + lane * 8;
 #pragma unroll
     for (int n = 0; n < E / 8; n += 4) {
         uint32_t words[2][4];
@@ -366,7 +383,10 @@ __device__ static void consume(const places &at, const attention &a, int group) 
         begin_rows(r, units);
         units = find_units(a, way, more ? tile + (int)gridDim.x : tile, group);
         attend_tile<CLUSTER>(at, a, way, r, group, seat, k, v, more);
-        store(a, r, way.query(tile) + group * ROWS, way.head(tile));
+        if (a.y_scale)
+            store_as_codes(a, r, way.query(tile) + group * ROWS, way.head(tile));
+        else
+            store(a, r, way.query(tile) + group * ROWS, way.head(tile));
     }
 }
 
@@ -460,9 +480,10 @@ extern "C" dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op
     DFX_TRY(describe(cuda, q, q_size, E, E, ROWS, &map_q));
     DFX_TRY(describe(cuda, k, k_size, E, E, KEYS / cluster, &map_k));
     DFX_TRY(describe(cuda, v, v_size, E * v->ld, PART, E / cluster, &map_v));
-    attention a = {.y = (bf16 *)m[0].ptr,
+    attention a = {.y = m[0].ptr,
                    .q_scale = (const float *)m[DFX_ATTN_Q_SCALE].ptr,
                    .center = (const float *)m[DFX_ATTN_CENTER].ptr,
+                   .y_scale = (const float *)m[DFX_ATTN_CODES_Y_SCALE].ptr,
                    .ldy = m[0].ld,
                    .ld_q_scale = m[DFX_ATTN_Q_SCALE].ld,
                    .ld_center = m[DFX_ATTN_CENTER].ld,

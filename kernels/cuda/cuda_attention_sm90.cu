@@ -40,7 +40,8 @@ enum {
 
 /* Values of a head begin at head * E in each row of y. */
 struct attention {
-    bf16 *y;
+    void *y;              /* bf16, or codes */
+    const float *y_scale; /* of codes, or NULL */
     int64_t ldy;
     int n_queries, n_keys, n_heads;
     float unit; /* scores times this are exponents of two */
@@ -213,13 +214,20 @@ __device__ static void fade_outputs(rows &r) {
         r.o[i] *= r.fade[i / 2 % 2];
 }
 
-/* o / sum to the rows of y from `query` on: 64 adjacent bytes of a row by four lanes. */
+/* o / sum to the rows of y from `query` on: 64 adjacent bytes of a row by four lanes, or its codes. */
 __device__ static void store(const attention &a, const rows &r, int query, int head) {
     query += row_of_thread();
 #pragma unroll
     for (int half = 0; half < 2; half++, query += 8) {
         float part = 1 / sum_of_row(r.sum[half]);
-        bf16 *y = a.y + query * a.ldy + head * E + (int)threadIdx.x % 4 * 8;
+        if (a.y_scale) {
+            bool there = query < a.n_queries;
+            float by = __frcp_rn(a.y_scale[there ? query : 0]);
+            store_codes((uint8_t *)a.y + query * a.ldy + head * E, by, there,
+                        [&](int n, int i) { return r.o[4 * n + 2 * half + i] * part; });
+            continue;
+        }
+        bf16 *y = (bf16 *)a.y + query * a.ldy + head * E + (int)threadIdx.x % 4 * 8;
 #pragma unroll
         for (int n = 0; n < E / 8; n += 4) {
             uint32_t w[4];
@@ -402,7 +410,8 @@ extern "C" dfx_status dfx_cuda_attention_sm90(dfx_cuda *cuda, const dfx_op_call 
     DFX_TRY(dfx_cuda_map_heads(cuda, q, ROWS, E / 64, &map_q));
     DFX_TRY(dfx_cuda_map_heads(cuda, k, KEYS, share, &map_k));
     DFX_TRY(dfx_cuda_map_heads(cuda, v, KEYS, share, &map_v));
-    attention a = {.y = (bf16 *)m[0].ptr,
+    attention a = {.y = m[0].ptr,
+                   .y_scale = (const float *)m[DFX_ATTN_Y_SCALE].ptr,
                    .ldy = m[0].ld,
                    .n_queries = (int)q->rows,
                    .n_keys = (int)k->rows,

@@ -7,6 +7,7 @@
 #define DFX_KERNELS_CUDA_ATTENTION_SM90_CUH
 
 #include "kernels/cuda/cuda_attention_rows.cuh"
+#include "kernels/cuda/cuda_codes.cuh"
 #include "kernels/cuda/cuda_launch.cuh"
 
 enum {
@@ -53,6 +54,30 @@ template <int CLUSTER> __device__ static inline void release_to_all(uint32_t emp
         release(empty);
     else if (threadIdx.x % 32 < CLUSTER)
         dfx_sm90_arrive_there(empty);
+}
+
+/* Codes of a row of a head, whose 128 go to y: value(n, i) is column 8 n + 2 (lane % 4) + i, times `by` it is nearly the code. Four
+ * lanes have a row; each writes chunks of eight. there: else nothing is written, but all lanes take part. */
+template <class Value>
+static __device__ inline void store_codes(uint8_t *y, float by, bool there, const Value &value) {
+    int lane = (int)threadIdx.x % 4;
+#pragma unroll
+    for (int n = 0; n < E / 8; n += 8) {
+        uint32_t w[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float low[] = {value(n + i, 0), value(n + i, 1)};
+            const float high[] = {value(n + 4 + i, 0), value(n + 4 + i, 1)};
+            w[i] = dfx_cuda_codes2_fp8(low, by) | dfx_cuda_codes2_fp8(high, by) << 16;
+        }
+        dfx_sm90_transpose(w);
+        if (!there)
+            continue;
+        *(uint2 *)(y + (n + lane) * 8) =
+            make_uint2(__byte_perm(w[0], w[1], 0x5410), __byte_perm(w[2], w[3], 0x5410));
+        *(uint2 *)(y + (n + 4 + lane) * 8) =
+            make_uint2(__byte_perm(w[0], w[1], 0x7632), __byte_perm(w[2], w[3], 0x7632));
+    }
 }
 #endif
 

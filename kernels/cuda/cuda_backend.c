@@ -134,7 +134,8 @@ static size_t workspace_of(const dfx_cuda *cuda, const dfx_op_call *call) {
     case DFX_OP_CONV2D:
         return dfx_cuda_conv2d_workspace(cuda, call);
     case DFX_OP_ATTENTION:
-        return dfx_cuda_attention_workspace(cuda, call);
+    case DFX_OP_ATTENTION_CODES:
+        return dfx_cuda_attend_workspace(cuda, call);
     case DFX_OP_GROUPNORM:
     case DFX_OP_GROUPNORM_STATS:
         return dfx_cuda_groupnorm_workspace(cuda, call);
@@ -239,7 +240,8 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
     case DFX_OP_QKNORM_ROPE:
         return dfx_cuda_qknorm_rope(cuda, call);
     case DFX_OP_ATTENTION:
-        return dfx_cuda_attention(cuda, call);
+    case DFX_OP_ATTENTION_CODES:
+        return dfx_cuda_attend(cuda, call);
     case DFX_OP_REL_BIAS:
         return dfx_cuda_rel_bias(cuda, call);
     case DFX_OP_ACT:
@@ -270,8 +272,6 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_op_call *call) {
         return dfx_cuda_qk_codes(cuda, call);
     case DFX_OP_V_CODES:
         return dfx_cuda_v_codes(cuda, call);
-    case DFX_OP_ATTENTION_CODES:
-        return dfx_cuda_attention_codes(cuda, call);
     case DFX_N_OP_KINDS:
         break;
     }

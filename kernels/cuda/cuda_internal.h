@@ -73,12 +73,20 @@ dfx_status dfx_cuda_gemm(dfx_cuda *cuda, bool w_transposed, int64_t m, int64_t n
 size_t dfx_cuda_conv2d_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_conv2d(dfx_cuda *cuda, const dfx_op_call *call);
 
-/* cuda_attention.cu */
+/* cuda_attend.c: ATTENTION and ATTENTION_CODES, values or codes. */
+size_t dfx_cuda_attend_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
+dfx_status dfx_cuda_attend(dfx_cuda *cuda, const dfx_op_call *call);
+
+/* cuda_attention.cu: codes where cuda_attention_sm90.cu makes them. */
 size_t dfx_cuda_attention_workspace(const dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_attention(dfx_cuda *cuda, const dfx_op_call *call);
 
 /* cuda_quant.cu, cuda_bound.cu; act_mul_codes: ACT_MUL whose y is codes. */
 dfx_status dfx_cuda_bound(dfx_cuda *cuda, const dfx_op_call *call);
+
+/* y, F8_E4M3, of x, BF16, by scales [rows of y]. cuda_quant.cu */
+dfx_status dfx_cuda_codes_by_scales(dfx_cuda *cuda, const dfx_mat *x, const dfx_mat *y,
+                                    const float *scales);
 dfx_status dfx_cuda_quantize(dfx_cuda *cuda, const dfx_op_call *call);
 dfx_status dfx_cuda_act_mul_codes(dfx_cuda *cuda, const dfx_op_call *call);
 

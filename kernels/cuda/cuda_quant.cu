@@ -25,6 +25,7 @@ typedef struct quant_args {
     int64_t ld;
     float *scales;
     const float *least; /* of scales; NULL: none */
+    const float *given; /* instead of scales; NULL: none */
 } quant_args;
 
 /* A span begins at column `first`. 32 bits are enough for a row (launch), and 64 cost a tenth of the time. */
@@ -116,7 +117,9 @@ static __global__ void __launch_bounds__(THREADS_MOST, GATED ? GATED_BLOCKS : BL
     dfx_cuda_row_codes codes = dfx_cuda_row_codes_of<FP8>(most, scratch);
     if (FP8 && !GATED && a.least)
         codes = dfx_cuda_codes_at_least(codes, a.least[row]);
-    if (threadIdx.x == 0)
+    if (FP8 && !GATED && a.given)
+        codes = dfx_cuda_codes_by(a.given[row]);
+    else if (threadIdx.x == 0)
         a.scales[row] = codes.scale;
     for (int first = last; first >= 0; first -= span) {
         if (first != last)
@@ -179,6 +182,18 @@ extern "C" dfx_status dfx_cuda_quantize(dfx_cuda *cuda, const dfx_op_call *call)
     quant_args a = args_of(call);
     a.least = (const float *)call->m[DFX_QUANTIZE_LEAST].ptr;
     return launch(cuda, &a, call->m[0].dtype, call->m[0].rows);
+}
+
+extern "C" dfx_status dfx_cuda_codes_by_scales(dfx_cuda *cuda, const dfx_mat *x, const dfx_mat *y,
+                                               const float *scales) {
+    quant_args a = {};
+    a.x = dfx_cuda_view_of(x);
+    a.rows = y->rows;
+    a.cols = a.width = (int)y->cols;
+    a.codes = (uint8_t *)y->ptr;
+    a.ld = y->ld;
+    a.given = scales;
+    return launch(cuda, &a, DFX_DTYPE_F8_E4M3, y->rows);
 }
 
 extern "C" dfx_status dfx_cuda_act_mul_codes(dfx_cuda *cuda, const dfx_op_call *call) {

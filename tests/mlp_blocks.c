@@ -220,3 +220,15 @@ dfx_status mlp_build_joined(const dfx_build_env *env, int64_t n_tokens, mlp_twis
     emit_readers(&b, &e, &p, what);
     return dfx_builder_finish(&b, out);
 }
+
+void mlp_has_ops(const dfx_program *p, const dfx_op_kind *kinds, uint32_t n) {
+    assert_int_equal(p->n_ops, n);
+    for (uint32_t i = 0; i < n; i++)
+        assert_int_equal(p->ops[i].kind, kinds[i]);
+    assert_int_equal(p->regions[p->n_regions - 1].end_op, n);
+}
+
+void mlp_is_ref(dfx_ref got, uint32_t buf, int64_t rows, int64_t col0, int64_t cols) {
+    assert_int_equal(got.buf, buf);
+    assert_true(got.row0 == 0 && got.rows == rows && got.col0 == col0 && got.cols == cols);
+}

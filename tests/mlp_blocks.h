@@ -71,4 +71,8 @@ dfx_status mlp_build_plain(const dfx_build_env *env, int64_t n_tokens, int times
 dfx_status mlp_build_joined(const dfx_build_env *env, int64_t n_tokens, mlp_twist what,
                             dfx_program *out);
 
+/* The program's ops are of these kinds; a ref is all rows of a buffer, these columns. */
+void mlp_has_ops(const dfx_program *p, const dfx_op_kind *kinds, uint32_t n);
+void mlp_is_ref(dfx_ref got, uint32_t buf, int64_t rows, int64_t col0, int64_t cols);
+
 #endif

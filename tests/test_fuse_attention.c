@@ -9,38 +9,26 @@
 
 enum { T = MLP_T, D = MLP_D, A = MLP_A, F = MLP_F, H = ATTENDED_H, E = ATTENDED_E };
 
-static void has_ops(const dfx_program *p, const dfx_op_kind *kinds, uint32_t n) {
-    assert_int_equal(p->n_ops, n);
-    for (uint32_t i = 0; i < n; i++)
-        assert_int_equal(p->ops[i].kind, kinds[i]);
-    assert_int_equal(p->regions[p->n_regions - 1].end_op, n);
-}
-
-static void is_ref(dfx_ref got, uint32_t buf, int64_t rows, int64_t col0, int64_t cols) {
-    assert_int_equal(got.buf, buf);
-    assert_true(got.row0 == 0 && got.rows == rows && got.col0 == col0 && got.cols == cols);
-}
-
 /* The last four ops, whatever made q, k and v; `values` is the values' product. */
 static void has_one_scale(const dfx_program *p, const dfx_op *values) {
     const dfx_op *norm = &p->ops[0], *end = p->ops + p->n_ops;
     const dfx_op *bound = end - 4, *attention = end - 3, *in = end - 2, *out = end - 1;
-    is_ref(bound->r[DFX_BOUND_X_NORM], norm->r[DFX_NORM_Y_NORM].buf, 1, 0, T);
+    mlp_is_ref(bound->r[DFX_BOUND_X_NORM], norm->r[DFX_NORM_Y_NORM].buf, 1, 0, T);
     assert_true(norm->r[DFX_NORM_Y_NORM].buf != 0);
-    is_ref(bound->r[DFX_BOUND_W_SCALE], in->r[DFX_LINEAR_SCALE].buf, 1, 0, F);
-    is_ref(bound->r[DFX_BOUND_B], in->r[DFX_LINEAR_B].buf, 1, 0, F);
-    is_ref(bound->r[DFX_BOUND_V_SCALE], values->r[DFX_LINEAR_SCALE].buf, 1, 0, A);
+    mlp_is_ref(bound->r[DFX_BOUND_W_SCALE], in->r[DFX_LINEAR_SCALE].buf, 1, 0, F);
+    mlp_is_ref(bound->r[DFX_BOUND_B], in->r[DFX_LINEAR_B].buf, 1, 0, F);
+    mlp_is_ref(bound->r[DFX_BOUND_V_SCALE], values->r[DFX_LINEAR_SCALE].buf, 1, 0, A);
     assert_true(dfx_ref_same(&bound->r[DFX_BOUND_V_B], &values->r[DFX_LINEAR_B]));
     assert_float_equal(bound->p.scale, 1.07 * sqrt(D), 1e-5);
     assert_int_equal(bound->page_idx, in->page_idx);
-    is_ref(bound->r[0], bound->r[0].buf, 1, 0, T);
-    is_ref(attention->r[dfx_op_y_scale_given(attention->kind)], bound->r[0].buf, 1, 0, T);
-    is_ref(in->r[DFX_LINEAR_Y_SCALE], bound->r[0].buf, 1, 0, T);
-    is_ref(out->r[DFX_LINEAR_X_SCALE], bound->r[0].buf, 1, 0, T);
+    mlp_is_ref(bound->r[0], bound->r[0].buf, 1, 0, T);
+    mlp_is_ref(attention->r[dfx_op_y_scale_given(attention->kind)], bound->r[0].buf, 1, 0, T);
+    mlp_is_ref(in->r[DFX_LINEAR_Y_SCALE], bound->r[0].buf, 1, 0, T);
+    mlp_is_ref(out->r[DFX_LINEAR_X_SCALE], bound->r[0].buf, 1, 0, T);
     assert_int_equal(p->bufs[out->r[DFX_LINEAR_X].buf].dtype, DFX_DTYPE_F8_E4M3);
-    is_ref(attention->r[0], out->r[DFX_LINEAR_X].buf, T, 0, A);
-    is_ref(in->r[0], out->r[DFX_LINEAR_X].buf, T, A, F);
-    is_ref(out->r[DFX_LINEAR_X], out->r[DFX_LINEAR_X].buf, T, 0, A + F);
+    mlp_is_ref(attention->r[0], out->r[DFX_LINEAR_X].buf, T, 0, A);
+    mlp_is_ref(in->r[0], out->r[DFX_LINEAR_X].buf, T, A, F);
+    mlp_is_ref(out->r[DFX_LINEAR_X], out->r[DFX_LINEAR_X].buf, T, 0, A + F);
     assert_int_equal(in->p.act, DFX_ACT_GELU_TANH);
     assert_int_equal(p->n_regions, 2);
     assert_int_equal(p->regions[1].first_op, p->n_ops - 1);
@@ -63,7 +51,7 @@ static void attended_block_has_one_bound_before_attention_and_no_quantize(void *
         env.attention_codes = i % 2;
         attended_twist what = i / 2 ? ATTENDED_NO_BIAS : ATTENDED_AS_IT_IS;
         assert_int_equal(attended_build(&env, T, what, &p), DFX_OK);
-        has_ops(&p, i % 2 ? codes : plain, i % 2 ? DFX_COUNT(codes) : DFX_COUNT(plain));
+        mlp_has_ops(&p, i % 2 ? codes : plain, i % 2 ? DFX_COUNT(codes) : DFX_COUNT(plain));
         has_one_scale(&p, &p.ops[3]);
         assert_int_equal(p.ops[3].r[DFX_LINEAR_B].buf == 0, i / 2);
         assert_true(p.act_bytes < T * (A + F) * 4);

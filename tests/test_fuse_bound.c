@@ -9,18 +9,6 @@
 
 enum { T = MLP_T, D = MLP_D, A = MLP_A, F = MLP_F };
 
-static void has_ops(const dfx_program *p, const dfx_op_kind *kinds, uint32_t n) {
-    assert_int_equal(p->n_ops, n);
-    for (uint32_t i = 0; i < n; i++)
-        assert_int_equal(p->ops[i].kind, kinds[i]);
-    assert_int_equal(p->regions[p->n_regions - 1].end_op, n);
-}
-
-static void is_ref(dfx_ref got, uint32_t buf, int64_t rows, int64_t col0, int64_t cols) {
-    assert_int_equal(got.buf, buf);
-    assert_true(got.row0 == 0 && got.rows == rows && got.col0 == col0 && got.cols == cols);
-}
-
 /* Values [T, F] of F32 would take 26880 bytes. */
 static void plain_block_has_a_product_that_makes_codes_by_a_bound(void **state) {
     static const dfx_op_kind kinds[] = {DFX_OP_LAYERNORM, DFX_OP_BOUND, DFX_OP_LINEAR,
@@ -31,21 +19,21 @@ static void plain_block_has_a_product_that_makes_codes_by_a_bound(void **state) 
     for (int no_bias = 0; no_bias < 2; no_bias++) {
         dfx_program p;
         assert_int_equal(mlp_build_plain(&env, T, 1, no_bias, &p), DFX_OK);
-        has_ops(&p, kinds, 4);
+        mlp_has_ops(&p, kinds, 4);
         const dfx_op *norm = &p.ops[0], *bound = &p.ops[1], *in = &p.ops[2], *down = &p.ops[3];
-        is_ref(norm->r[DFX_NORM_Y_NORM], bound->r[DFX_BOUND_X_NORM].buf, 1, 0, T);
-        is_ref(bound->r[DFX_BOUND_X_NORM], norm->r[DFX_NORM_Y_NORM].buf, 1, 0, T);
-        is_ref(norm->r[DFX_NORM_Y_SCALE], in->r[DFX_LINEAR_X_SCALE].buf, 1, 0, T);
-        is_ref(bound->r[DFX_BOUND_W_SCALE], in->r[DFX_LINEAR_SCALE].buf, 1, 0, F);
+        mlp_is_ref(norm->r[DFX_NORM_Y_NORM], bound->r[DFX_BOUND_X_NORM].buf, 1, 0, T);
+        mlp_is_ref(bound->r[DFX_BOUND_X_NORM], norm->r[DFX_NORM_Y_NORM].buf, 1, 0, T);
+        mlp_is_ref(norm->r[DFX_NORM_Y_SCALE], in->r[DFX_LINEAR_X_SCALE].buf, 1, 0, T);
+        mlp_is_ref(bound->r[DFX_BOUND_W_SCALE], in->r[DFX_LINEAR_SCALE].buf, 1, 0, F);
         assert_int_equal(bound->r[DFX_BOUND_B].buf, in->r[DFX_LINEAR_B].buf);
         assert_int_equal(bound->r[DFX_BOUND_B].buf == 0, no_bias);
         assert_float_equal(bound->p.scale, 1.07 * sqrt(D), 1e-5);
         assert_int_equal(bound->page_idx, 0);
-        is_ref(in->r[DFX_LINEAR_Y_SCALE], bound->r[0].buf, 1, 0, T);
-        is_ref(in->r[0], down->r[DFX_LINEAR_X].buf, T, 0, F);
+        mlp_is_ref(in->r[DFX_LINEAR_Y_SCALE], bound->r[0].buf, 1, 0, T);
+        mlp_is_ref(in->r[0], down->r[DFX_LINEAR_X].buf, T, 0, F);
         assert_int_equal(p.bufs[in->r[0].buf].dtype, DFX_DTYPE_F8_E4M3);
         assert_int_equal(in->p.act, DFX_ACT_GELU_TANH);
-        is_ref(down->r[DFX_LINEAR_X_SCALE], bound->r[0].buf, 1, 0, T);
+        mlp_is_ref(down->r[DFX_LINEAR_X_SCALE], bound->r[0].buf, 1, 0, T);
         assert_int_equal(down->r[DFX_LINEAR_Y_SCALE].buf, 0);
         assert_true(p.act_bytes < T * F * 4);
         dfx_program_fini(&p);
@@ -63,17 +51,17 @@ static void joined_block_quantizes_other_columns_before_the_product(void **state
     dfx_build_env env = mlp_env(dir, set);
     dfx_program p, kept;
     assert_int_equal(mlp_build_joined(&env, T, MLP_AS_IT_IS, &p), DFX_OK);
-    has_ops(&p, kinds, 7);
+    mlp_has_ops(&p, kinds, 7);
     const dfx_op *norm = &p.ops[0], *first = &p.ops[2], *bound = &p.ops[3], *quantize = &p.ops[4],
                  *in = &p.ops[5], *out = &p.ops[6];
-    is_ref(bound->r[DFX_BOUND_X_NORM], norm->r[DFX_NORM_Y_NORM].buf, 1, 0, T);
-    is_ref(quantize->r[DFX_QUANTIZE_X], first->r[0].buf, T, 0, A);
-    is_ref(quantize->r[DFX_QUANTIZE_LEAST], bound->r[0].buf, 1, 0, T);
-    is_ref(quantize->r[0], out->r[DFX_LINEAR_X].buf, T, 0, A);
-    is_ref(in->r[0], out->r[DFX_LINEAR_X].buf, T, A, F);
-    is_ref(out->r[DFX_LINEAR_X], in->r[0].buf, T, 0, A + F);
-    is_ref(in->r[DFX_LINEAR_Y_SCALE], quantize->r[DFX_QUANTIZE_Y_SCALE].buf, 1, 0, T);
-    is_ref(out->r[DFX_LINEAR_X_SCALE], quantize->r[DFX_QUANTIZE_Y_SCALE].buf, 1, 0, T);
+    mlp_is_ref(bound->r[DFX_BOUND_X_NORM], norm->r[DFX_NORM_Y_NORM].buf, 1, 0, T);
+    mlp_is_ref(quantize->r[DFX_QUANTIZE_X], first->r[0].buf, T, 0, A);
+    mlp_is_ref(quantize->r[DFX_QUANTIZE_LEAST], bound->r[0].buf, 1, 0, T);
+    mlp_is_ref(quantize->r[0], out->r[DFX_LINEAR_X].buf, T, 0, A);
+    mlp_is_ref(in->r[0], out->r[DFX_LINEAR_X].buf, T, A, F);
+    mlp_is_ref(out->r[DFX_LINEAR_X], in->r[0].buf, T, 0, A + F);
+    mlp_is_ref(in->r[DFX_LINEAR_Y_SCALE], quantize->r[DFX_QUANTIZE_Y_SCALE].buf, 1, 0, T);
+    mlp_is_ref(out->r[DFX_LINEAR_X_SCALE], quantize->r[DFX_QUANTIZE_Y_SCALE].buf, 1, 0, T);
     assert_int_not_equal(bound->r[0].buf, quantize->r[DFX_QUANTIZE_Y_SCALE].buf);
     assert_true(p.bufs[first->r[0].buf].cols == A && p.bufs[first->r[0].buf].bytes == T * A * 4);
     assert_int_equal(p.n_regions, 2);
@@ -97,9 +85,9 @@ static void two_products_of_one_norm_have_a_bound_each(void **state) {
     dfx_build_env env = mlp_env(dir, set);
     dfx_program p;
     assert_int_equal(mlp_build_plain(&env, T, 2, false, &p), DFX_OK);
-    has_ops(&p, kinds, 7);
-    is_ref(p.ops[1].r[DFX_BOUND_X_NORM], p.ops[0].r[DFX_NORM_Y_NORM].buf, 1, 0, T);
-    is_ref(p.ops[4].r[DFX_BOUND_X_NORM], p.ops[0].r[DFX_NORM_Y_NORM].buf, 1, 0, T);
+    mlp_has_ops(&p, kinds, 7);
+    mlp_is_ref(p.ops[1].r[DFX_BOUND_X_NORM], p.ops[0].r[DFX_NORM_Y_NORM].buf, 1, 0, T);
+    mlp_is_ref(p.ops[4].r[DFX_BOUND_X_NORM], p.ops[0].r[DFX_NORM_Y_NORM].buf, 1, 0, T);
     assert_int_not_equal(p.ops[1].r[0].buf, p.ops[4].r[0].buf);
     dfx_program_fini(&p);
     dfx_tensors_close(set);

@@ -2,7 +2,8 @@
  *
  * The block's scores against all keys that any of its queries may see are made by sgemm in worker scratch
  * [BLOCK_QUERIES, Tk], turned into exponentials row by row, and multiplied with V by sgemm straight into y, or into scratch
- * where y is codes; each row of y is divided by its sum at the end. Nothing of size Tq x Tk is ever held. Heads are strided views of q, k, v
+ * where y is codes; each row is divided by its sum at the end. Nothing of size Tq x Tk is ever held. Heads are strided views of
+ * q, k, v
  * and y. */
 #include "kernels/cpu/cpu_internal.h"
 

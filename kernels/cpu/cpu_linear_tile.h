@@ -2,7 +2,7 @@
  *
  *     y[m,n] = r[m,n] + gate[n] * act(sum[m,n] * row_scale[m] * scale[n] + t[m,:] u[n,:] + b[n])
  *
- * from the left, each operation rounded to f32 by itself; parts that a call leaves out are skipped; or the codes of that. The sum comes first
+ * or the codes of that; from the left, each operation rounded to f32 by itself; parts that a call leaves out are skipped. The sum comes first
  * because two scales may have a product that f32 cannot hold where the value itself is an ordinary number. */
 #ifndef DFX_KERNELS_CPU_LINEAR_TILE_H
 #define DFX_KERNELS_CPU_LINEAR_TILE_H

@@ -55,7 +55,6 @@ static __device__ void store_key(const qk_codes &p, int64_t token, int head, int
         make_uint2(dfx_cuda_nearest4_i8(codes, 1.0f), dfx_cuda_nearest4_i8(codes + 4, 1.0f));
 }
 
-/* Codes are some 10 instructions a value, and these, not bytes, would be what it takes, were there more. */
 template <bool QUERIES>
 static __global__ void __launch_bounds__(DFX_CUDA_THREADS) make_qk_codes(qk_codes p) {
     int64_t token = blockIdx.x;

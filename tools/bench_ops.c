@@ -51,7 +51,8 @@ void dfx_bench_op_text(const dfx_op_call *c, char text[DFX_BENCH_OP_TEXT]) {
         add(text, ", %dx%d of %lld channels%s%s", c->p.conv.k, c->p.conv.k,
             (long long)c->m[DFX_CONV_X].cols, c->p.conv.upsample > 1 ? ", upsampled" : "",
             c->m[DFX_CONV_R].rows ? ", residual" : "");
-    add(text, "%s", acts[c->p.act]);
+    int y_scale = dfx_op_y_scale_given(c->kind);
+    add(text, "%s%s", acts[c->p.act], y_scale && c->m[y_scale].rows ? ", to codes" : "");
 }
 
 /* ---- rows */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/mem.h"
 #include "core/rng.h"
 #include "tests/stfile.h"
 
@@ -231,4 +232,21 @@ void mlp_has_ops(const dfx_program *p, const dfx_op_kind *kinds, uint32_t n) {
 void mlp_is_ref(dfx_ref got, uint32_t buf, int64_t rows, int64_t col0, int64_t cols) {
     assert_int_equal(got.buf, buf);
     assert_true(got.row0 == 0 && got.rows == rows && got.col0 == col0 && got.cols == cols);
+}
+
+void mlp_survives_failing_allocations(tmpdir *dir, const dfx_build_env *env, mlp_build_fn build) {
+    size_t held_bytes = dfx_mem_held_bytes();
+    dfx_status status = DFX_E_NOFIT;
+    for (uint64_t nth = 1; status != DFX_OK; nth++) {
+        dfx_program p;
+        recorder_clear(&dir->log);
+        dfx_mem_fail_nth(nth);
+        status = build(env, &p);
+        dfx_mem_fail_nth(0);
+        if (status == DFX_OK)
+            dfx_program_fini(&p);
+        else
+            assert_int_equal(status, DFX_E_NOFIT);
+        assert_int_equal(dfx_mem_held_bytes(), held_bytes);
+    }
 }

@@ -75,4 +75,8 @@ dfx_status mlp_build_joined(const dfx_build_env *env, int64_t n_tokens, mlp_twis
 void mlp_has_ops(const dfx_program *p, const dfx_op_kind *kinds, uint32_t n);
 void mlp_is_ref(dfx_ref got, uint32_t buf, int64_t rows, int64_t col0, int64_t cols);
 
+/* Whichever of its allocations fails, the build says so and holds nothing. */
+typedef dfx_status (*mlp_build_fn)(const dfx_build_env *env, dfx_program *out);
+void mlp_survives_failing_allocations(tmpdir *dir, const dfx_build_env *env, mlp_build_fn build);
+
 #endif

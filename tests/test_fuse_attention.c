@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/mem.h"
 #include "tests/attended_block.h"
 #include "tests/mlp_trial.h"
 
@@ -119,25 +118,16 @@ static void attended_block_without_bounds_has_no_scale_for_attention(void **stat
     said_nothing(&dir->log, DFX_ERROR);
 }
 
+static dfx_status build_block(const dfx_build_env *env, dfx_program *p) {
+    return attended_build(env, T, ATTENDED_AS_IT_IS, p);
+}
+
 static void fusing_attention_survives_failing_allocations(void **state) {
     tmpdir *dir = *state;
     dfx_tensors *set = mlp_open_fp8(dir);
     dfx_build_env env = mlp_env(dir, set);
-    size_t held_bytes = dfx_mem_held_bytes();
-    dfx_status status = DFX_E_NOFIT;
     env.attention_codes = true;
-    for (uint64_t nth = 1; status != DFX_OK; nth++) {
-        dfx_program p;
-        recorder_clear(&dir->log);
-        dfx_mem_fail_nth(nth);
-        status = attended_build(&env, T, ATTENDED_AS_IT_IS, &p);
-        dfx_mem_fail_nth(0);
-        if (status == DFX_OK)
-            dfx_program_fini(&p);
-        else
-            assert_int_equal(status, DFX_E_NOFIT);
-        assert_int_equal(dfx_mem_held_bytes(), held_bytes);
-    }
+    mlp_survives_failing_allocations(dir, &env, build_block);
     dfx_tensors_close(set);
 }
 

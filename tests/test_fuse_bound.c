@@ -2,7 +2,6 @@
  * the CPU computes by them what the weights say. */
 #include <math.h>
 
-#include "core/mem.h"
 #include "models/architecture.h"
 #include "models/flux.h"
 #include "tests/mlp_trial.h"
@@ -199,24 +198,15 @@ static void flux_step_has_a_bound_for_each_mlp_in_fp8_alone(void **state) {
     said_nothing(&dir->log, DFX_ERROR);
 }
 
+static dfx_status build_block(const dfx_build_env *env, dfx_program *p) {
+    return mlp_build_joined(env, T, MLP_AS_IT_IS, p);
+}
+
 static void fusing_survives_failing_allocations(void **state) {
     tmpdir *dir = *state;
     dfx_tensors *set = mlp_open_fp8(dir);
     dfx_build_env env = mlp_env(dir, set);
-    size_t held_bytes = dfx_mem_held_bytes();
-    dfx_status status = DFX_E_NOFIT;
-    for (uint64_t nth = 1; status != DFX_OK; nth++) {
-        dfx_program p;
-        recorder_clear(&dir->log);
-        dfx_mem_fail_nth(nth);
-        status = mlp_build_joined(&env, T, MLP_AS_IT_IS, &p);
-        dfx_mem_fail_nth(0);
-        if (status == DFX_OK)
-            dfx_program_fini(&p);
-        else
-            assert_int_equal(status, DFX_E_NOFIT);
-        assert_int_equal(dfx_mem_held_bytes(), held_bytes);
-    }
+    mlp_survives_failing_allocations(dir, &env, build_block);
     dfx_tensors_close(set);
 }
 

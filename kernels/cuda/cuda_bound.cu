@@ -14,8 +14,9 @@ typedef struct bound_args {
     float scale;
 } bound_args;
 
-/* The greater of `most` and a thread's magnitudes of a row. */
-static __device__ float greatest_of(float most, const dfx_cuda_weights &m, int64_t cols) {
+/* The greatest of a thread's magnitudes of a row. */
+static __device__ float greatest_of(const dfx_cuda_weights &m, int64_t cols) {
+    float most = 0.0f;
 #pragma unroll 2
     for (int64_t col = (int64_t)threadIdx.x * DFX_CHUNK; col < cols; col += ROWS * DFX_CHUNK) {
         float v[DFX_CHUNK];
@@ -52,12 +53,12 @@ static __global__ void __launch_bounds__(ROWS) bound_rows(bound_args a) {
     __shared__ uint32_t warps[N][DFX_WARP];
     int64_t row = (int64_t)blockIdx.x * ROWS + threadIdx.x;
     float x_norm = row < a.rows ? a.x_norm[row] : 0.0f, most[N] = {};
-    most[W_SCALE] = greatest_of(0.0f, a.w_scale, a.cols);
-    most[B] = greatest_of(0.0f, a.b, a.cols);
+    most[W_SCALE] = greatest_of(a.w_scale, a.cols);
+    most[B] = greatest_of(a.b, a.cols);
     if (a.v_cols) {
-        most[V_SCALE] = greatest_of(0.0f, a.v_scale, a.v_cols);
-        most[V_B] = greatest_of(0.0f, a.v_b, a.v_cols);
-        most[NORMS] = greatest_of(0.0f, a.norms, a.rows);
+        most[V_SCALE] = greatest_of(a.v_scale, a.v_cols);
+        most[V_B] = greatest_of(a.v_b, a.v_cols);
+        most[NORMS] = greatest_of(a.norms, a.rows);
     }
     join_block(most, warps);
     float bound = bound_of(x_norm, a.scale, most[W_SCALE], most[B]);

@@ -59,6 +59,11 @@ static __device__ inline dfx_cuda_row_codes dfx_cuda_codes_at_least(dfx_cuda_row
     return dfx_cuda_codes_by(dfx_cuda_greater(zeros ? 0.0f : row.scale, least));
 }
 
+static __device__ inline uint32_t dfx_cuda_lowest_bytes(const uint32_t bits[4]) {
+    return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040),
+                       0x5410);
+}
+
 /* Adding 1.5 * 2^23 rounds to the nearest integer, ties to even, and leaves it in the lowest bits, in two's complement; a
  * conversion has a fraction of the rate of an addition. */
 static __device__ inline uint32_t dfx_cuda_codes4_i8(const float v[4], float inverse) {
@@ -66,8 +71,7 @@ static __device__ inline uint32_t dfx_cuda_codes4_i8(const float v[4], float inv
 #pragma unroll
     for (int i = 0; i < 4; i++)
         bits[i] = __float_as_uint(__fadd_rn(__fmul_rn(v[i], inverse), 0x1.8p23f));
-    return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040),
-                       0x5410);
+    return dfx_cuda_lowest_bytes(bits);
 }
 
 /* The same with one rounding instead of two: what is nearest to the product itself. */
@@ -76,8 +80,7 @@ static __device__ inline uint32_t dfx_cuda_nearest4_i8(const float v[4], float b
 #pragma unroll
     for (int i = 0; i < 4; i++)
         bits[i] = __float_as_uint(fmaf(v[i], by, 0x1.8p23f));
-    return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040),
-                       0x5410);
+    return dfx_cuda_lowest_bytes(bits);
 }
 
 static __device__ inline uint32_t dfx_cuda_codes2_fp8(const float v[2], float inverse) {

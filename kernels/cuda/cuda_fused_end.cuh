@@ -6,7 +6,6 @@
 #define DFX_KERNELS_CUDA_FUSED_END_CUH
 
 #include "kernels/cuda/cuda_codes.cuh"
-#include "kernels/cuda/cuda_launch.cuh"
 #include "kernels/cuda/cuda_fused_shape.cuh"
 
 /* A warp's rows of a tile: 16 of every block. */

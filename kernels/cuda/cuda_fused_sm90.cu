@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/cuda_fused.cuh"
 #include "kernels/cuda/cuda_fused.h"
+#include "kernels/cuda/cuda_launch.cuh"
 #include "kernels/cuda/cuda_tensor_map.h"
 
 enum {

@@ -195,6 +195,7 @@ static const fused_choice int8_choices[] = {
 
 static const fused_choice fp8_choices[] = {
     choice_of<fused_shape<FUSED_F8, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
+    choice_of<fused_shape<FUSED_F8, 2, 2, 192, 3, 2, false>>(1.03), /* 256 x 192, two blocks */
     choice_of<fused_shape<FUSED_F8, 2, 2, 192, 5, 2, true>>(1.00),  /* 128 x 192, by turns, two */
     choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
     choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
@@ -202,40 +203,83 @@ static const fused_choice fp8_choices[] = {
 
 static const fused_choice bf16_choices[] = {
     choice_of<fused_shape<FUSED_BF16, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
+    choice_of<fused_shape<FUSED_BF16, 2, 2, 192, 3, 2, false>>(1.05), /* 256 x 192, two blocks */
     choice_of<fused_shape<FUSED_BF16, 2, 2, 192, 5, 2, true>>(1.00),  /* 128 x 192, by turns, two */
     choice_of<fused_shape<FUSED_BF16, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
-    choice_of<fused_shape<FUSED_BF16, 2, 1, 96, 6, 1, false>>(0.72),  /* 128 x 96 */
+    choice_of<fused_shape<FUSED_BF16, 2, 1, 96, 6, 1, false>>(0.84),  /* 128 x 96 */
 };
 
-/* Tiles are done in waves of the whole device, of which the last may be part of one, or halves. By turns, only the last end
- * shows. */
-static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, const fused_choice *c) {
+typedef struct fused_choices {
+    const fused_choice *of;
+    size_t n;
+} fused_choices;
+
+static fused_choices choices_of(const dfx_cuda_fused *p) {
+    if (p->in == DFX_DTYPE_I8)
+        return {int8_choices, DFX_COUNT(int8_choices)};
+    if (p->in == DFX_DTYPE_F8_E4M3)
+        return {fp8_choices, DFX_COUNT(fp8_choices)};
+    return {bf16_choices, DFX_COUNT(bf16_choices)};
+}
+
+enum { BEGIN = 300 }; /* of a launch, until its first product, as part of k */
+
+/* Of m rows. Tiles are done in waves of the whole device, of which the last may be part of one, or halves. By turns, only the
+ * last end shows. */
+static double price(const dfx_cuda *cuda, const dfx_cuda_fused *p, int64_t m,
+                    const fused_choice *c) {
     const double half_wave = 0.7;
     double k = (double)p->k * (double)dfx_dtype_bytes(p->in);
-    double end = p->act == DFX_ACT_NONE ? 400 : 600, hidden_end = 60, begin = 300;
-    int n = (int)(dfx_cuda_ceil_div(p->m, c->rows) * dfx_cuda_ceil_div(p->n, c->cols));
+    double end = p->act == DFX_ACT_NONE ? 400 : 600, hidden_end = 60;
+    int n = (int)(dfx_cuda_ceil_div(m, c->rows) * dfx_cuda_ceil_div(p->n, c->cols));
     int clusters = cuda->n_multiprocessors / c->blocks,
         n_whole = n_whole_of(n, clusters, c->halves);
     double waves = (double)dfx_cuda_ceil_div(n_whole, clusters) + (n_whole < n ? half_wave : 0);
     double area = (double)c->rows * c->cols / (c->blocks * c->rate);
-    return area * (c->take_turns ? waves * (k + hidden_end) + end + begin : waves * (k + end));
+    return area * (c->take_turns ? waves * (k + hidden_end) + end + BEGIN : waves * (k + end));
 }
 
-static const fused_choice *choose(const dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    const fused_choice *choices = int8_choices, *best;
-    size_t n = DFX_COUNT(int8_choices);
-    if (p->in == DFX_DTYPE_F8_E4M3) {
-        choices = fp8_choices;
-        n = DFX_COUNT(fp8_choices);
-    } else if (p->in == DFX_DTYPE_BF16) {
-        choices = bf16_choices;
-        n = DFX_COUNT(bf16_choices);
+/* Rows of y by one kind of tile, and what it is reckoned to cost. */
+typedef struct fused_part {
+    const fused_choice *choice;
+    int64_t rows;
+    double price;
+} fused_part;
+
+static fused_part cheapest(const dfx_cuda *cuda, const dfx_cuda_fused *p, int64_t m) {
+    const fused_choices choices = choices_of(p);
+    fused_part best = {NULL, m, INFINITY};
+    for (size_t i = 0; i < choices.n; i++) {
+        double costs = price(cuda, p, m, &choices.of[i]);
+        if (costs < best.price)
+            best = {&choices.of[i], m, costs};
     }
-    best = choices;
-    for (size_t i = 1; i < n; i++)
-        if (price(cuda, p, &choices[i]) < price(cuda, p, best))
-            best = &choices[i];
     return best;
+}
+
+/* Where large tiles would leave most of the device without work in their last wave, the rows of their whole waves are theirs,
+ * and the others are done by what is best for so few, if a percent is saved. A value does not depend on its tile. */
+static void split(const dfx_cuda *cuda, const dfx_cuda_fused *p, fused_part parts[2]) {
+    const fused_choices choices = choices_of(p);
+    parts[0] = cheapest(cuda, p, p->m);
+    parts[1] = {};
+    double least = 0.99 * parts[0].price;
+    for (size_t i = 0; i < choices.n; i++) {
+        const fused_choice *c = &choices.of[i];
+        int64_t cols = dfx_cuda_ceil_div(p->n, c->cols),
+                clusters = cuda->n_multiprocessors / c->blocks,
+                waves = p->m / c->rows * cols / clusters, rows = waves * clusters / cols * c->rows;
+        if (rows == 0 || rows == p->m)
+            continue;
+        fused_part rest = cheapest(cuda, p, p->m - rows);
+        double alone = price(cuda, p, rows, c),
+               begin = (double)c->rows * c->cols / c->blocks * BEGIN;
+        if (alone + rest.price + begin >= least)
+            continue;
+        least = alone + rest.price + begin;
+        parts[0] = {c, rows, alone};
+        parts[1] = rest;
+    }
 }
 
 /* ---- what fits ---- */
@@ -254,8 +298,36 @@ extern "C" bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fu
     return cuda->sm == HOPPER && act && then && has_code();
 }
 
+static void skip_rows(dfx_mat *m, int64_t rows) {
+    if (m->ptr)
+        m->ptr = (char *)m->ptr + (size_t)(rows * m->ld) * dfx_dtype_bytes(m->dtype);
+}
+
+/* The product of `n` rows from `first` on. */
+static dfx_cuda_fused rows_of(const dfx_cuda_fused *p, int64_t first, int64_t n) {
+    dfx_cuda_fused rows = *p;
+    rows.m = n;
+    rows.x = (const char *)p->x + first * p->ldx;
+    rows.xs = p->xs ? p->xs + first : NULL;
+    rows.ys = p->ys ? p->ys + first : NULL;
+    skip_rows(&rows.t, first);
+    skip_rows(&rows.r, first);
+    skip_rows(&rows.y, first);
+    return rows;
+}
+
 extern "C" dfx_status dfx_cuda_fused_sm90_run(dfx_cuda *cuda, const dfx_cuda_fused *p) {
-    const fused_choice *c = choose(cuda, p);
-    return makes_codes(p) ? c->codes(cuda, p)
-                          : c->run[p->t.rows != 0][p->act == DFX_ACT_GELU_TANH](cuda, p);
+    fused_part parts[2];
+    int64_t first = 0;
+    split(cuda, p, parts);
+    for (const fused_part &part : parts) {
+        if (part.rows == 0)
+            continue;
+        const dfx_cuda_fused rows = rows_of(p, first, part.rows);
+        const fused_choice *c = part.choice;
+        DFX_TRY(makes_codes(p) ? c->codes(cuda, &rows)
+                               : c->run[p->t.rows != 0][p->act == DFX_ACT_GELU_TANH](cuda, &rows));
+        first += part.rows;
+    }
+    return DFX_OK;
 }

@@ -26,6 +26,7 @@ enum {
     CODES_GRAIN = 16,
     TILE_GRAIN = 128,  /* tiles of products are cut at its multiples */
     FUSED_ROWS = 1024, /* with fewer, tiles leave multiprocessors idle, for which cuBLASLt cuts K */
+    FUSED_DIRECT_K = 1024, /* with less, cuBLASLt takes less time for what it can do by itself */
 };
 
 /* What each part of the workspace may have at the most, or one TILE_GRAIN of rows. */
@@ -121,16 +122,17 @@ static cut cut_of(const dfx_op_call *call) {
     return c;
 }
 
-/* Whether one kernel shall do it all, if it can: codes; BF16 with t and u; and BF16 where cuBLASLt does not write y itself, or
- * computes GELU, if there are rows enough (numbers in kernels/PERF.md). */
+/* Whether one kernel shall do it all, if it can: codes; BF16 with t and u, or with rows enough, unless K is short and cuBLASLt can
+ * write y itself (numbers in kernels/PERF.md). */
 static bool wants_fused(const dfx_op_call *call) {
     const dfx_mat *m = call->m;
     if (present(&m[DFX_LINEAR_SCALE]) || is_coded(call))
         return is_coded(call) && present(&m[DFX_LINEAR_SCALE]);
     if (m[DFX_LINEAR_W].dtype != DFX_DTYPE_BF16 || m[DFX_LINEAR_X].dtype != DFX_DTYPE_BF16)
         return false;
+    bool plain = is_direct(call) && call->p.act == DFX_ACT_NONE;
     return present(&m[DFX_LINEAR_T]) ||
-           (m[0].rows >= FUSED_ROWS && (!is_direct(call) || call->p.act != DFX_ACT_NONE));
+           (m[0].rows >= FUSED_ROWS && (!plain || m[DFX_LINEAR_X].cols >= FUSED_DIRECT_K));
 }
 
 static int64_t row_bytes_of(const dfx_mat *m) {

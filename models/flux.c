@@ -146,14 +146,20 @@ static void qkv_weights(step_ctx *s, const char *const names[3]) {
         dfx_linear_weights(s->b, names[i], s->c->width, s->c->width);
 }
 
-/* q, k and v of some rows; q and k are normed while they are in the device's cache. */
-static void block_qkv(step_ctx *s, dfx_ref x, const char *const names[3], dfx_flux_attention *a,
-                      const dfx_flux_rows *rows) {
-    linear_into(s, x, names[0], dfx_rows(a->q, rows->row0, rows->n_rows));
-    dfx_flux_attention_norm_q(a, rows);
-    linear_into(s, x, names[1], dfx_rows(a->k, rows->row0, rows->n_rows));
-    dfx_flux_attention_norm_k(a, rows);
-    linear_into(s, x, names[2], dfx_rows(a->v, rows->row0, rows->n_rows));
+/* Rows of q, or of k and v, from those of x. */
+typedef struct qkv_part {
+    dfx_ref x;
+    dfx_flux_rows rows;
+} qkv_part;
+
+/* q and k are normed while they are in the device's cache. */
+static void block_qkv(step_ctx *s, const char *const names[3], dfx_flux_attention *a,
+                      const qkv_part *q, const qkv_part *kv) {
+    linear_into(s, q->x, names[0], dfx_rows(a->q, q->rows.row0, q->rows.n_rows));
+    dfx_flux_attention_norm_q(a, &q->rows);
+    linear_into(s, kv->x, names[1], dfx_rows(a->k, kv->rows.row0, kv->rows.n_rows));
+    dfx_flux_attention_norm_k(a, &kv->rows);
+    linear_into(s, kv->x, names[2], dfx_rows(a->v, kv->rows.row0, kv->rows.n_rows));
 }
 
 /* q, k, v of one stream, into its rows of the block's; without tables for text, whose positions rotate by nothing. */
@@ -163,13 +169,14 @@ static void stream_qkv(step_ctx *s, dfx_ref x, const stream_names *n, const modu
     dfx_modulated_norm(s->b, norm, x, m->scale, m->shift, DFX_FLUX_EPS, n->norm1);
     const char *const names[] = {n->q, n->k, n->v};
     qkv_weights(s, names);
-    block_qkv(s, norm, names, a,
-              &(dfx_flux_rows){.row0 = x.row0,
-                               .n_rows = x.rows,
-                               .norm_q = n->norm_q,
-                               .norm_k = n->norm_k,
-                               .cos = cos,
-                               .sin = sin});
+    const qkv_part part = {norm,
+                           {.row0 = x.row0,
+                            .n_rows = x.rows,
+                            .norm_q = n->norm_q,
+                            .norm_k = n->norm_k,
+                            .cos = cos,
+                            .sin = sin}};
+    block_qkv(s, names, a, &part, &part);
 }
 
 /* x += gate * out(attn) */
@@ -201,7 +208,7 @@ static void double_block(step_ctx *s, dfx_ref h, int64_t i) {
                    txt2 = next_mod_set(s);
     dfx_ref img = image_rows(s, h), txt = text_rows(s, h), none = {0};
     open_page(s->b, "transformer_blocks.%d", i, "attn");
-    dfx_flux_attention a = dfx_flux_attention_begin(s->b, s->c, h.rows);
+    dfx_flux_attention a = dfx_flux_attention_begin(s->b, s->c, h.rows, h.rows);
     stream_qkv(s, txt, &TEXT, &txt1, &a, none, none);
     stream_qkv(s, img, &IMAGE, &img1, &a, image_rows(s, s->cos), image_rows(s, s->sin));
     dfx_ref attn = dfx_flux_attention_end(&a, none);
@@ -213,25 +220,36 @@ static void double_block(step_ctx *s, dfx_ref h, int64_t i) {
     stream_mlp(s, txt, &TEXT, &txt2);
 }
 
-/* h += gate * proj_out([attention, gelu(proj_mlp(n))]),  n = LN(h) * (1 + scale) + shift. Two pages: 7 and 5 D^2 weights. */
+/* h += gate * proj_out([attention, gelu(proj_mlp(n))]),  n = LN(h) * (1 + scale) + shift. Two pages: 7 and 5 D^2 weights. The
+ * last block leaves the text's rows as they were: only their keys and values are wanted by then. */
 static void single_block(step_ctx *s, dfx_ref h, int64_t i) {
     int64_t D = s->c->width;
+    bool last = i + 1 == s->c->n_single;
     modulation_set m = next_mod_set(s);
     open_page(s->b, "single_transformer_blocks.%d", i, "in");
-    dfx_ref norm = dfx_temp(s->b, h.rows, D), joined = dfx_temp(s->b, h.rows, 5 * D);
+    dfx_ref norm = dfx_temp(s->b, h.rows, D), to = last ? image_rows(s, h) : h;
+    dfx_ref joined = dfx_temp(s->b, to.rows, 5 * D);
     dfx_modulated_norm(s->b, norm, h, m.scale, m.shift, DFX_FLUX_EPS, "norm");
     static const char *const names[] = {"attn.to_q", "attn.to_k", "attn.to_v"};
     qkv_weights(s, names);
     dfx_linear_weights(s->b, "proj_mlp", 4 * D, D);
-    dfx_flux_attention a = dfx_flux_attention_begin(s->b, s->c, h.rows);
-    block_qkv(s, norm, names, &a,
-              &(dfx_flux_rows){.n_rows = h.rows,
-                               .norm_q = "attn.norm_q",
-                               .norm_k = "attn.norm_k",
-                               .cos = s->cos,
-                               .sin = s->sin});
+    dfx_flux_attention a = dfx_flux_attention_begin(s->b, s->c, to.rows, h.rows);
+    qkv_part kv = {norm,
+                   {.n_rows = h.rows,
+                    .norm_q = "attn.norm_q",
+                    .norm_k = "attn.norm_k",
+                    .cos = s->cos,
+                    .sin = s->sin}},
+             q = kv;
+    if (last) {
+        q.x = image_rows(s, norm);
+        q.rows.n_rows = to.rows;
+        q.rows.cos = image_rows(s, s->cos);
+        q.rows.sin = image_rows(s, s->sin);
+    }
+    block_qkv(s, names, &a, &q, &kv);
     dfx_flux_attention_end(&a, dfx_cols(joined, 0, D));
-    dfx_linear(s->b, &(dfx_linear_spec){.x = norm,
+    dfx_linear(s->b, &(dfx_linear_spec){.x = q.x,
                                         .name = "proj_mlp",
                                         .n = 4 * D,
                                         .act = DFX_ACT_GELU_TANH,
@@ -240,7 +258,7 @@ static void single_block(step_ctx *s, dfx_ref h, int64_t i) {
     dfx_linear(
         s->b,
         &(dfx_linear_spec){
-            .x = joined, .name = "proj_out", .n = D, .gate = m.gate, .residual = h, .into = h});
+            .x = joined, .name = "proj_out", .n = D, .gate = m.gate, .residual = to, .into = to});
 }
 
 /* v = proj_out(LN(x) * (1 + scale) + shift);  latents += dt * v */

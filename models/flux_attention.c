@@ -18,13 +18,13 @@ static dfx_op_params norm_params(const dfx_flux_attention *a) {
 }
 
 dfx_flux_attention dfx_flux_attention_begin(dfx_builder *b, const dfx_flux_config *c,
-                                            int64_t n_tokens) {
+                                            int64_t n_queries, int64_t n_tokens) {
     dfx_flux_attention a = {.b = b, .config = c};
-    a.q = dfx_temp(b, n_tokens, c->width);
+    a.q = dfx_temp(b, n_queries, c->width);
     a.k = dfx_temp(b, n_tokens, c->width);
     a.v = dfx_temp(b, n_tokens, c->width);
     if (in_codes(&a))
-        a.codes = dfx_attention_codes_bufs(b, n_tokens, c->width, (int)c->n_heads);
+        a.codes = dfx_attention_codes_bufs(b, n_queries, n_tokens, c->width, (int)c->n_heads);
     return a;
 }
 

@@ -1,7 +1,7 @@
 /* Attention of one block of FLUX: heads of q and k are normed and rotated, then softmax. In 16 bits, or in 8 where the env says
  * attention_codes (kernels/ops.h has the arithmetic).
  *
- *     dfx_flux_attention a = dfx_flux_attention_begin(b, config, n_tokens);
+ *     dfx_flux_attention a = dfx_flux_attention_begin(b, config, n_queries, n_tokens);
  *     ... a product writes rows of a.q ...
  *     dfx_flux_attention_norm_q(&a, &rows);    // for text, then for the image, where each has norms of its own
  *     ... a product writes rows of a.k ...
@@ -27,7 +27,7 @@ typedef struct dfx_flux_rows {
 typedef struct dfx_flux_attention {
     dfx_builder *b;
     const dfx_flux_config *config;
-    dfx_ref q, k, v;           /* [n_tokens, D] */
+    dfx_ref q, k, v;           /* [n_queries, D], [n_tokens, D] twice */
     dfx_attention_codes codes; /* in 8 bits */
     dfx_flux_rows rows[2];     /* whose keys are there */
     dfx_ref norm_k[2];         /* of rows */
@@ -35,7 +35,7 @@ typedef struct dfx_flux_attention {
 } dfx_flux_attention;
 
 dfx_flux_attention dfx_flux_attention_begin(dfx_builder *b, const dfx_flux_config *config,
-                                            int64_t n_tokens);
+                                            int64_t n_queries, int64_t n_tokens);
 
 void dfx_flux_attention_norm_q(dfx_flux_attention *a, const dfx_flux_rows *rows);
 
@@ -43,7 +43,7 @@ void dfx_flux_attention_norm_q(dfx_flux_attention *a, const dfx_flux_rows *rows)
  * the same, and keys of the text have room in the scale. */
 void dfx_flux_attention_norm_k(dfx_flux_attention *a, const dfx_flux_rows *rows);
 
-/* [n_tokens, D]; `into` absent: a new temp. */
+/* [n_queries, D]; `into` absent: a new temp. */
 dfx_ref dfx_flux_attention_end(dfx_flux_attention *a, dfx_ref into);
 
 #endif

@@ -135,8 +135,8 @@ dfx_ref dfx_attention(dfx_builder *b, const dfx_attention_spec *spec);
 typedef struct dfx_attention_codes {
     dfx_ref q, q_scale, k, v, center;
 } dfx_attention_codes;
-dfx_attention_codes dfx_attention_codes_bufs(dfx_builder *b, int64_t n_tokens, int64_t width,
-                                             int n_heads);
+dfx_attention_codes dfx_attention_codes_bufs(dfx_builder *b, int64_t n_queries, int64_t n_tokens,
+                                             int64_t width, int n_heads);
 
 /* a + b2 (b2 may have one row), in place of a. */
 void dfx_add_to(dfx_builder *b, dfx_ref a, dfx_ref b2, const char *label);

@@ -38,7 +38,7 @@ static bool is_bounded(const dfx_program *p, const dfx_op *op, dfx_act act) {
     return true;
 }
 
-/* The op that x of the product is from, if it is a norm that makes codes. */
+/* The op that x of the product is rows of, if it is a norm that makes codes. */
 static bool find_norm(const dfx_program *p, chain *c) {
     const dfx_ref *x = &p->ops[c->product].r[DFX_LINEAR_X];
     for (uint32_t i = c->product; i-- > 0;) {
@@ -47,7 +47,7 @@ static bool find_norm(const dfx_program *p, chain *c) {
             continue;
         c->norm = i;
         return op->kind == DFX_OP_LAYERNORM && op->r[DFX_NORM_Y_SCALE].buf &&
-               dfx_ref_same(&op->r[0], x);
+               dfx_ref_rows_of(x, &op->r[0]);
     }
     return false;
 }
@@ -144,11 +144,12 @@ static void narrow_to(dfx_buf *buf, int64_t cols) {
 }
 
 static dfx_op bound_of(const dfx_program *p, const chain *c, dfx_ref y) {
-    const dfx_op *product = &p->ops[c->product];
+    const dfx_op *product = &p->ops[c->product], *norm = &p->ops[c->norm];
+    const dfx_ref *x = &product->r[DFX_LINEAR_X];
     dfx_op op = {.kind = DFX_OP_BOUND, .label = product->label, .page_idx = product->page_idx};
     op.p.scale = dfx_bound_scale(product->r[DFX_LINEAR_W].cols);
     op.r[0] = y;
-    op.r[DFX_BOUND_X_NORM] = p->ops[c->norm].r[DFX_NORM_Y_NORM];
+    op.r[DFX_BOUND_X_NORM] = dfx_cols(norm->r[DFX_NORM_Y_NORM], x->row0 - norm->r[0].row0, x->rows);
     op.r[DFX_BOUND_W_SCALE] = product->r[DFX_LINEAR_SCALE];
     op.r[DFX_BOUND_B] = product->r[DFX_LINEAR_B];
     if (c->attention != NONE) {
@@ -203,8 +204,7 @@ static void fuse_alone(dfx_builder *b, const chain *c) {
 static void fuse(dfx_builder *b, const chain *c) {
     dfx_op *norm = &b->program.ops[c->norm];
     if (!norm->r[DFX_NORM_Y_NORM].buf)
-        norm->r[DFX_NORM_Y_NORM] =
-            dfx_temp_of(b, 1, b->program.ops[c->product].r[0].rows, DFX_DTYPE_F32);
+        norm->r[DFX_NORM_Y_NORM] = dfx_temp_of(b, 1, norm->r[0].rows, DFX_DTYPE_F32);
     if (c->attention != NONE)
         fuse_with_attention(b, c);
     else

@@ -59,13 +59,20 @@ typedef struct codes {
     dfx_ref x, scale;
 } codes;
 
-/* Those that an earlier product has had made of x, unless x has been written to since. */
+/* Those of some rows of c's. */
+static codes codes_of_rows(const codes *c, int64_t row0, int64_t rows) {
+    return (codes){dfx_rows(c->x, row0, rows), dfx_cols(c->scale, row0, rows)};
+}
+
+/* Those that an earlier product has had made of x, or of more rows, unless x has been written to since. */
 static bool find_codes(const dfx_builder *b, const dfx_ref *x, dfx_dtype dtype, codes *out) {
     for (uint32_t i = b->program.n_ops; i-- > 0;) {
         const dfx_op *op = &b->program.ops[i];
-        if (op->kind == DFX_OP_QUANTIZE && dfx_ref_same(&op->r[DFX_QUANTIZE_X], x) &&
+        const dfx_ref *of = &op->r[DFX_QUANTIZE_X];
+        if (op->kind == DFX_OP_QUANTIZE && dfx_ref_rows_of(x, of) &&
             dtype_of(b, op->r[0]) == dtype) {
-            *out = (codes){op->r[0], op->r[DFX_QUANTIZE_Y_SCALE]};
+            const codes all = {op->r[0], op->r[DFX_QUANTIZE_Y_SCALE]};
+            *out = codes_of_rows(&all, x->row0 - of->row0, x->rows);
             return true;
         }
         if (op->r[0].buf == x->buf)
@@ -74,13 +81,26 @@ static bool find_codes(const dfx_builder *b, const dfx_ref *x, dfx_dtype dtype, 
     return false;
 }
 
+/* x with the rows above and below it that the same op has written. */
+static dfx_ref with_its_rows(const dfx_builder *b, dfx_ref x) {
+    for (uint32_t i = b->program.n_ops; i-- > 0;) {
+        const dfx_ref *y = &b->program.ops[i].r[0];
+        if (y->buf == x.buf)
+            return dfx_ref_rows_of(&x, y) ? *y : x;
+    }
+    return x;
+}
+
+/* Made for all rows that x was written with: the op that wrote it may make them itself, and others may want the rest. */
 static codes codes_of(dfx_builder *b, dfx_ref x, dfx_dtype dtype, const char *name) {
     codes found;
     if (b->status != DFX_OK || find_codes(b, &x, dtype, &found))
         return b->status == DFX_OK ? found : (codes){0};
-    codes made = {dfx_temp_of(b, x.rows, x.cols, dtype), dfx_temp_of(b, 1, x.rows, DFX_DTYPE_F32)};
-    dfx_emit(b, DFX_OP_QUANTIZE, name, (dfx_ref[DFX_OP_SLOTS]){made.x, x, made.scale}, NULL);
-    return made;
+    dfx_ref all = with_its_rows(b, x);
+    const codes made = {dfx_temp_of(b, all.rows, all.cols, dtype),
+                        dfx_temp_of(b, 1, all.rows, DFX_DTYPE_F32)};
+    dfx_emit(b, DFX_OP_QUANTIZE, name, (dfx_ref[DFX_OP_SLOTS]){made.x, all, made.scale}, NULL);
+    return codes_of_rows(&made, x.row0 - all.row0, x.rows);
 }
 
 void dfx_linear_weights(dfx_builder *b, const char *name, int64_t n, int64_t k) {
@@ -138,11 +158,11 @@ dfx_ref dfx_attention(dfx_builder *b, const dfx_attention_spec *s) {
     return y;
 }
 
-dfx_attention_codes dfx_attention_codes_bufs(dfx_builder *b, int64_t n_tokens, int64_t width,
-                                             int n_heads) {
+dfx_attention_codes dfx_attention_codes_bufs(dfx_builder *b, int64_t n_queries, int64_t n_tokens,
+                                             int64_t width, int n_heads) {
     dfx_attention_codes c;
-    c.q = dfx_temp_of(b, n_tokens, width, DFX_DTYPE_I8);
-    c.q_scale = dfx_temp_of(b, n_tokens, n_heads, DFX_DTYPE_F32);
+    c.q = dfx_temp_of(b, n_queries, width, DFX_DTYPE_I8);
+    c.q_scale = dfx_temp_of(b, n_queries, n_heads, DFX_DTYPE_F32);
     c.k = dfx_temp_of(b, n_tokens, width, DFX_DTYPE_I8);
     c.v = dfx_temp_of(b, width, dfx_v_codes_cols(n_tokens), DFX_DTYPE_F8_E4M3);
     c.center = dfx_temp_of(b, DFX_CENTER_ROWS, width, DFX_DTYPE_F32);

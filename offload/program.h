@@ -30,6 +30,12 @@ static inline bool dfx_ref_same(const dfx_ref *a, const dfx_ref *b) {
            a->cols == b->cols;
 }
 
+/* Whether a is some rows of b, or all. */
+static inline bool dfx_ref_rows_of(const dfx_ref *a, const dfx_ref *b) {
+    return a->buf == b->buf && a->col0 == b->col0 && a->cols == b->cols && b->row0 <= a->row0 &&
+           a->row0 + a->rows <= b->row0 + b->rows;
+}
+
 typedef enum dfx_buf_kind {
     DFX_BUF_TEMP,
     DFX_BUF_EXTERN,

@@ -82,7 +82,7 @@ static dfx_ref values_of(const block *s) {
 }
 
 static void attention_in_codes(const block *s, dfx_ref into) {
-    dfx_attention_codes c = dfx_attention_codes_bufs(s->b, s->n.rows, A, H);
+    dfx_attention_codes c = dfx_attention_codes_bufs(s->b, s->n.rows, s->n.rows, A, H);
     dfx_ref q = dfx_rows(c.q, 0, into.rows), q_scale = dfx_rows(c.q_scale, 0, into.rows);
     emit(s, DFX_OP_QK_CODES,
          (dfx_ref[DFX_OP_SLOTS]){c.q, s->q, s->head_weight, [DFX_QK_CODES_Y_SCALE] = c.q_scale});

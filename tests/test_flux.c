@@ -138,6 +138,34 @@ static void flux_step_pages_are_parts_of_blocks(void **state) {
     dfx_program_fini(&p);
 }
 
+/* Keys and values are of all tokens; all else in the last block is of the picture's, which are the only ones that leave it. */
+static void flux_last_block_is_of_the_picture(void **state) {
+    model_rig *r = *state;
+    flux_run f = flux_begin(r, &GOLDEN_FLUX_CASES[0]);
+    int64_t L = f.Tt + f.Ti;
+    const struct {
+        const char *label;
+        int64_t rows[2]; /* in the last block but one, and in the last */
+    } wanted[] = {{"norm", {L, L}},       {"attn.to_q", {L, f.Ti}}, {"attn.to_k", {L, L}},
+                  {"attn.to_v", {L, L}},  {"attn", {L, f.Ti}},      {"proj_mlp", {L, f.Ti}},
+                  {"proj_out", {L, f.Ti}}};
+    dfx_program p;
+    assert_int_equal(dfx_flux_build_step(&f.config, &f.env, f.Tt, f.Ti, &p), DFX_OK);
+    for (size_t i = 0; i < 2 * DFX_COUNT(wanted); i++) {
+        char label[64];
+        int n = 0;
+        snprintf(label, sizeof(label), "single_transformer_blocks.%d.%s", (int)i % 2,
+                 wanted[i / 2].label);
+        for (uint32_t k = 0; k < p.n_ops; k++)
+            if (strcmp(p.ops[k].label, label) == 0) {
+                assert_int_equal(p.ops[k].r[0].rows, wanted[i / 2].rows[i % 2]);
+                n++;
+            }
+        assert_int_equal(n, 1);
+    }
+    dfx_program_fini(&p);
+}
+
 /* Where the other blocks' part of the same step is added in their place, the velocity is diffusers' all the same; the first block
  * differs by nothing then, and by twice its own size from what it takes away. x moves by dt * v both times. */
 static void flux_step_in_parts_equals_diffusers(void **state) {
@@ -229,6 +257,7 @@ int main(void) {
         WITH_MRIG(flux_without_guidance_embedder_ignores_guidance),
         WITH_MRIG(flux_step_in_parts_equals_diffusers),
         WITH_MRIG(flux_step_pages_are_parts_of_blocks),
+        WITH_MRIG(flux_last_block_is_of_the_picture),
         IN_TMPDIR(flux_config_of_fill_is_refused),
         IN_TMPDIR(flux_config_with_odd_axes_is_refused),
         IN_TMPDIR(flux_config_of_quantized_folder_is_refused),

@@ -172,7 +172,7 @@ static void linear_weight_only_is_for_int8(void **state) {
     }
 }
 
-typedef enum between { NOTHING, OTHER_ROWS, A_WRITE } between;
+typedef enum between { NOTHING, SOME_ROWS, OTHER_ROWS, A_WRITE } between;
 
 /* Two products of one x with something between them. Returns how often x became codes. */
 static int count_codes(tmpdir *dir, const dfx_tensors *set, between what) {
@@ -183,11 +183,12 @@ static int count_codes(tmpdir *dir, const dfx_tensors *set, between what) {
     dfx_builder_init(&b, "test", "folder", &env);
     dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
     dfx_builder_page(&b, "block");
-    dfx_linear(&b, &(dfx_linear_spec){.x = x, .name = "fc", .n = N});
+    dfx_ref first = what == OTHER_ROWS ? dfx_rows(x, 0, 1) : x,
+            second = what == SOME_ROWS || what == OTHER_ROWS ? dfx_rows(x, 1, 2) : x;
+    dfx_linear(&b, &(dfx_linear_spec){.x = first, .name = "fc", .n = N});
     if (what == A_WRITE)
         dfx_add_to(&b, x, x, "twice");
-    dfx_linear(&b, &(dfx_linear_spec){
-                       .x = what == OTHER_ROWS ? dfx_rows(x, 1, 2) : x, .name = "fc", .n = N});
+    dfx_linear(&b, &(dfx_linear_spec){.x = second, .name = "fc", .n = N});
     assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
     for (uint32_t i = 0; i < p.n_ops; i++)
         n += p.ops[i].kind == DFX_OP_QUANTIZE;
@@ -199,6 +200,7 @@ static void linear_shares_codes_of_one_x_until_it_is_written(void **state) {
     tmpdir *dir = *state;
     dfx_tensors *set = open_packed(dir, "I8", 1, "F32", N);
     assert_int_equal(count_codes(dir, set, NOTHING), 1);
+    assert_int_equal(count_codes(dir, set, SOME_ROWS), 1);
     assert_int_equal(count_codes(dir, set, OTHER_ROWS), 2);
     assert_int_equal(count_codes(dir, set, A_WRITE), 2);
     dfx_tensors_close(set);
@@ -258,6 +260,41 @@ static void op_before_a_quantized_product_makes_its_codes(void **state) {
     dfx_tensors_close(set);
 }
 
+/* Rows 1 and 2 of what an op wrote, then row 0: its codes are made at once, and each product reads its rows of them and of their
+ * scales. */
+static void codes_are_made_of_all_rows_that_an_op_wrote(void **state) {
+    tmpdir *dir = *state;
+    dfx_tensors *set = open_packed(dir, "I8", 1, "F32", N);
+    dfx_build_env env = env_of(dir, set, false);
+    dfx_builder b;
+    dfx_program p;
+    dfx_builder_init(&b, "test", "folder", &env);
+    dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
+    dfx_ref row = dfx_extern_buf(&b, "row", 1, K, DFX_DTYPE_F32);
+    dfx_builder_page(&b, "block");
+    dfx_ref y = dfx_temp(&b, 3, K);
+    emit_maker(&b, DFX_OP_LAYERNORM, y, x, row);
+    dfx_linear(&b, &(dfx_linear_spec){.x = dfx_rows(y, 1, 2), .name = "fc", .n = N});
+    dfx_linear(&b, &(dfx_linear_spec){.x = dfx_rows(y, 0, 1), .name = "fc", .n = N});
+    assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);
+    assert_int_equal(p.n_ops, 3);
+    const dfx_op *norm = &p.ops[0];
+    assert_int_equal(norm->r[0].rows, 3);
+    assert_int_equal(norm->r[DFX_NORM_Y_SCALE].cols, 3);
+    for (int i = 0; i < 2; i++) {
+        const dfx_ref *codes = &p.ops[1 + i].r[DFX_LINEAR_X],
+                      *scale = &p.ops[1 + i].r[DFX_LINEAR_X_SCALE];
+        assert_int_equal(codes->buf, norm->r[0].buf);
+        assert_int_equal(scale->buf, norm->r[DFX_NORM_Y_SCALE].buf);
+        assert_int_equal(codes->row0, i == 0);
+        assert_int_equal(scale->col0, i == 0);
+        assert_int_equal(codes->rows, i == 0 ? 2 : 1);
+        assert_int_equal(scale->cols, i == 0 ? 2 : 1);
+    }
+    dfx_program_fini(&p);
+    dfx_tensors_close(set);
+}
+
 static void linear_refuses_files_whose_scales_do_not_fit(void **state) {
     tmpdir *dir = *state;
     static const struct {
@@ -297,6 +334,7 @@ int main(void) {
         IN_TMPDIR(linear_weight_only_is_for_int8),
         IN_TMPDIR(linear_shares_codes_of_one_x_until_it_is_written),
         IN_TMPDIR(op_before_a_quantized_product_makes_its_codes),
+        IN_TMPDIR(codes_are_made_of_all_rows_that_an_op_wrote),
         IN_TMPDIR(linear_refuses_files_whose_scales_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

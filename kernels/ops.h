@@ -78,7 +78,8 @@ typedef enum dfx_op_kind {
      * y[0] = mean of key; y[1] = mean of v; y[2] = 16 max |v - y[1]| / 448, E4M3 being a float, so that room for values beyond
      * the sample costs nothing; y[3] = max |key - y[0]| / 64 over all columns of the head: codes go to 127, so keys may be
      * twice as great, and one that is cut off does more harm than coarse codes (kernels/PERF.md). A scale that would be 0 is 1.
-     * k2 and w2 (both or none): keys of another stream, not rotated, that y[0] is taken off too. They count for y[3] alone.
+     * k2 and w2 (both or none): keys of another stream, not rotated, that y[0] is taken off too. They count for y[3] alone,
+     * which is no less than max |key2 - y[0]| / 127: all are looked at, so they want no room.
      * out y [4,H*E] f32; k [T,H*E]; v [T,H*E]; w [E]; cos [T,E/2]? f32; sin [T,E/2]? f32 (both or none); k2 [T2,H*E]?;
      * w2 [E]?.   n_heads, eps */
     DFX_OP_KV_CENTER,

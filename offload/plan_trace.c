@@ -11,8 +11,7 @@ static double mat_bytes(const dfx_mat *m) {
 static double op_bytes(const dfx_op_call *call) {
     double bytes = 0;
     for (int i = 0; i < DFX_OP_SLOTS; i++) {
-        bool sampled = call->kind == DFX_OP_KV_CENTER &&
-                       (i == DFX_CENTER_K || i == DFX_CENTER_V || i == DFX_CENTER_K2);
+        bool sampled = call->kind == DFX_OP_KV_CENTER && (i == DFX_CENTER_K || i == DFX_CENTER_V);
         bytes +=
             mat_bytes(&call->m[i]) / (double)(sampled ? dfx_kv_sample_step(call->m[i].rows) : 1);
     }

@@ -83,19 +83,19 @@ static void kv_center_of_zeros_has_scales_of_one(void **state) {
     rig_same(&call.m[0], want, 0);
 }
 
-/* Keys of another stream count for the scale of their head alone, and only where the sample looks: of 37 at every other one.
- * Norm and weight 2 make 9 the key 2 * 9 / sqrt(81 / 16 + eps). */
+/* Keys of another stream count for the scale of their head alone, every one of them: one at an odd place, which a sample of 37
+ * would pass by. Norm and weight 2 make 9 the key 2 * 9 / sqrt(81 / 16 + eps). */
 static void kv_center_has_room_for_keys_of_another_stream(void **state) {
     rig *r = *state;
     float zeros[T * D] = {0}, other[T * D] = {0}, want[DFX_CENTER_ROWS * D] = {0}, w[E];
     other[4 * D + E + 3] = 9; /* token 4, head 1 */
-    other[5 * D + 2 * E] = 9; /* token 5, which nobody looks at */
+    other[5 * D + 2 * E] = 9; /* token 5, head 2 */
     for (int i = 0; i < E; i++)
         w[i] = 2;
     for (int i = DFX_CENTER_VALUE_SCALE * D; i < DFX_CENTER_ROWS * D; i++)
         want[i] = 1;
-    for (int c = E; c < 2 * E; c++)
-        want[DFX_CENTER_KEY_SCALE * D + c] = 2 * 9 / sqrtf(81.0f / 16 + 0.01f) / 64;
+    for (int c = E; c < 3 * E; c++)
+        want[DFX_CENTER_KEY_SCALE * D + c] = 2 * 9 / sqrtf(81.0f / 16 + 0.01f) / 127;
     dfx_op_call call = {.kind = DFX_OP_KV_CENTER};
     set_norm_rope(r, "rope", &call, DFX_CENTER_W);
     call.m[DFX_CENTER_K] = rig_values(r, T, D, D, zeros);

@@ -90,21 +90,22 @@ static void center_keys(const codes_job *job, int64_t first_col, float *keys) {
         scales[c] = greatest / DFX_KV_KEY_TOP;
 }
 
-/* Of one head: the scale has room for them, too. */
+/* Of one head: the scale is not below what the greatest of them wants. */
 static void look_at_other_keys(void *ctx, int64_t index, int worker) {
     const codes_job *job = ctx;
     const dfx_mat *y = &job->call->m[0], *k = &job->call->m[DFX_CENTER_K2];
-    int64_t head = job->rope.head, first_col = index * head, step = dfx_kv_sample_step(k->rows);
+    int64_t head = job->rope.head, first_col = index * head;
     float *scales = dfx_cpu_f32(y, DFX_CENTER_KEY_SCALE) + first_col;
-    float *key = dfx_cpu_worker_scratch(job->cpu, worker), greatest = scales[0] * DFX_KV_KEY_TOP;
+    float *key = dfx_cpu_worker_scratch(job->cpu, worker), greatest = 0;
     const float *means = dfx_cpu_f32(y, DFX_CENTER_KEY) + first_col;
-    for (int64_t t = 0; t < k->rows; t += step) {
+    for (int64_t t = 0; t < k->rows; t++) {
         dfx_cpu_norm_rope_head(key, dfx_cpu_f32(k, t) + first_col, &job->rope, t);
         for (int64_t c = 0; c < head; c++)
             greatest = farthest(key + c, 1, 1, means[c], greatest);
     }
+    greatest /= INT8_TOP;
     for (int64_t c = 0; c < head; c++)
-        scales[c] = greatest / DFX_KV_KEY_TOP;
+        scales[c] = scales[c] >= greatest || isnan(scales[c]) ? scales[c] : greatest;
 }
 
 static void center_values(const codes_job *job, int64_t first_col) {

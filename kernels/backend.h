@@ -130,6 +130,10 @@ typedef struct dfx_backend_vtable {
     dfx_status (*visit_times)(dfx_backend *be, uint32_t visit, dfx_times *out);
     dfx_status (*copy_times)(dfx_backend *be, uint32_t copy, dfx_times *out);
 
+    /* What the last op that ran was given to, in words, such as "wgmma 128x192 by turns, clusters of 2"; empty where there is but
+     * one way. NULL: for no op there are several. */
+    const char *(*kernels)(const dfx_backend *be);
+
     /* Polled during run; NULL turns it off. */
     void (*set_cancel)(dfx_backend *be, bool (*cancelled)(void *user), void *user);
 } dfx_backend_vtable;

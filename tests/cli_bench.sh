@@ -115,14 +115,22 @@ run 2 "ops: no such op" ops --device cpu --like tiny --size 64x64 --runs 1 --onl
 said 'no op'
 run 0 "ops" ops --device cpu --like tiny --size 64x64 --runs 1 --quant fp8
 printed_like '^tiny, fp8, 64x64, [0-9]+ text tokens; floor: profile '
-printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +1  step attention 80x256, 2 heads, 80 keys$'
+printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +2  step attention 80x256, 2 heads, 80 keys$'
 printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +1  step attention 80x256, 2 heads, 80 keys, to codes$'
 printed_like 'step linear F8_E4M3 16x1024, K 256, bias, gelu, to codes$'
 printed_like 't5 rmsnorm'
 printed_like 'decode conv2d .*, upsampled$'
+printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+     step, products$'
+printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+     step, the rest$'
+printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+     decode, convolutions$'
+printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+     step$'
+run 0 "ops: attention in 8 bits" ops --device cpu --like tiny --size 64x64 --runs 1 --only attention_codes --attention-bits 8
+printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +3  step attention_codes 80x256, 2 heads, 80 keys$'
+printed_like '     step, attention$'
+run 2 "ops: attention in 4 bits" ops --device cpu --attention-bits 4
 run 0 "ops: JSON" ops --device cpu --like tiny --size 64x64 --runs 2 --only "step attention" --json
 [ "$(wc -l <out)" -eq 1 ] || fault "ops: JSON: $(wc -l <out) lines"
-printed_like '"ops":\[\{"program":"step","op":"attention 80x256, 2 heads, 80 keys","same":2,"median_seconds":[0-9.e-]+,"values":\[[0-9.e-]+,[0-9.e-]+\]'
+printed_like '"ops":\[\{"program":"step","op":"attention 80x256, 2 heads, 80 keys","kernel":"","same":3,"median_seconds":[0-9.e-]+,"values":\[[0-9.e-]+,[0-9.e-]+\]'
 
 # image: a row a budget, and files of it.
 image() { run "$1" "$2" image --device cpu --threads 2 --steps 2 --runs 2 "${@:3}"; }

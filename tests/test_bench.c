@@ -252,8 +252,8 @@ static const dfx_bench_op *row_of(const dfx_bench_ops *ops, const char *program,
     return NULL;
 }
 
-/* 16 text and 16 picture tokens of width 256: q, k and v of each stream and q of the last block are seven products of one shape,
- * and the two streams' outputs another. */
+/* 16 text and 16 picture tokens of width 256: q, k and v of each stream in two blocks and q of the last one are thirteen products
+ * of one shape, and the streams' outputs another. */
 static void bench_ops_counts_ops_of_one_shape(void **state) {
     tmpdir *dir = *state;
     dfx_backend *be;
@@ -270,15 +270,18 @@ static void bench_ops_counts_ops_of_one_shape(void **state) {
                                 .profile = &cpu};
     assert_int_equal(dfx_bench_ops_run(&timer, &q, &dir->log.sink, &ops), DFX_OK);
     const dfx_bench_op *qkv = row_of(&ops, "step", "linear I8 16x256, K 256, bias");
-    assert_int_equal(qkv->n_same, 7);
+    assert_int_equal(qkv->n_same, 13);
     assert_int_equal(qkv->seconds.n, 2);
     assert_true(qkv->flops == 2.0 * 16 * 256 * 256);
     assert_true(qkv->bytes == 16 * 256 * 4 + 16 * 256 + 16 * 4 + 256 * 256 + 256 * 4 + 256 * 2);
     assert_true(qkv->floor_s > 0 && qkv->seconds.least > 0);
     assert_int_equal(row_of(&ops, "step", "linear I8 16x256, K 256, bias, gate, residual")->n_same,
-                     2);
-    for (uint32_t i = 0; i < ops.n_ops; i++)
+                     4);
+    for (uint32_t i = 0; i < ops.n_ops; i++) {
         assert_memory_equal(ops.ops[i].text, "linear", 6);
+        assert_int_equal(ops.ops[i].kind, DFX_OP_LINEAR);
+        assert_string_equal(ops.ops[i].kernels, ""); /* a processor has no choice */
+    }
     dfx_bench_ops_close(&ops);
     be->vt->close(be);
 }

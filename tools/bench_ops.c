@@ -40,9 +40,9 @@ void dfx_bench_op_text(const dfx_op_call *c, char text[DFX_BENCH_OP_TEXT]) {
     add(text, " %lldx%lld", (long long)c->m[0].rows, (long long)c->m[0].cols);
     if (c->kind == DFX_OP_LINEAR)
         add_linear(c, text);
-    if (c->kind == DFX_OP_ATTENTION)
+    if (c->kind == DFX_OP_ATTENTION || c->kind == DFX_OP_ATTENTION_CODES)
         add(text, ", %d heads, %lld keys%s", c->p.n_heads, (long long)c->m[DFX_ATTN_K].rows,
-            c->m[DFX_ATTN_BIAS].rows ? ", bias" : "");
+            c->kind == DFX_OP_ATTENTION && c->m[DFX_ATTN_BIAS].rows ? ", bias" : "");
     if (c->kind == DFX_OP_LAYERNORM && c->m[DFX_NORM_SCALE].rows)
         add(text, ", modulated");
     if (c->kind == DFX_OP_QKNORM_ROPE)
@@ -98,17 +98,14 @@ static dfx_status op_round(void *user, uint64_t idx) {
 static dfx_status time_call(job *j, const char *program, const dfx_op_call *call) {
     char text[DFX_BENCH_OP_TEXT];
     dfx_bench_op_text(call, text);
-    dfx_bench_op *row = known_row(j, program, text);
-    if (row)
-        row->n_same++;
-    if (row || !is_wanted(j, program, text))
+    if (known_row(j, program, text) || !is_wanted(j, program, text))
         return DFX_OK;
     if (j->out->n_ops == DFX_BENCH_OPS_MAX)
         return dfx_fail(j->sink, DFX_E_INTERNAL, "bench ops: wanted at most %d kinds of ops",
                         DFX_BENCH_OPS_MAX);
-    row = &j->out->ops[j->out->n_ops];
+    dfx_bench_op *row = &j->out->ops[j->out->n_ops];
     *row = (dfx_bench_op){.program = program,
-                          .n_same = 1,
+                          .kind = call->kind,
                           .flops = dfx_op_flops(call),
                           .bytes = call_bytes(call),
                           .floor_s = dfx_trace_op_seconds(call, j->question->profile)};
@@ -117,6 +114,8 @@ static dfx_status time_call(job *j, const char *program, const dfx_op_call *call
     one_op o = {j->timer->be, call};
     dfx_bench_work work = {op_round, &o, call->m[0].ptr};
     DFX_TRY(dfx_bench_time(j->timer, &work, &row->seconds));
+    if (o.be->vt->kernels)
+        snprintf(row->kernels, sizeof(row->kernels), "%s", o.be->vt->kernels(o.be));
     j->out->n_ops++;
     return DFX_OK;
 }
@@ -149,27 +148,74 @@ static dfx_status time_program(job *j, dfx_program *program) {
     return status;
 }
 
-/* One block of each kind, the last one, which is the picture's alone, and one layer: the others are the same. */
-static dfx_status time_all(job *j) {
+/* How often the rows' shapes are in the whole program, which is ended here. */
+static void count_same(job *j, dfx_program *whole) {
+    for (uint32_t i = 0; i < whole->n_ops; i++) {
+        char text[DFX_BENCH_OP_TEXT];
+        dfx_op_call call;
+        dfx_program_call(whole, i, &call);
+        dfx_bench_op_text(&call, text);
+        dfx_bench_op *row = known_row(j, whole->name, text);
+        if (row)
+            row->n_same++;
+    }
+    dfx_program_fini(whole);
+}
+
+/* Two blocks of one stream, as the last one is the picture's alone; the others are like the first. */
+static dfx_status time_step(job *j, const dfx_build_env *env) {
     const dfx_bench_ops_question *q = j->question;
     dfx_configs c = q->architecture->configs;
+    int64_t n_image = dfx_picture_tokens(&c, &q->shape);
+    dfx_flux_config few = c.flux;
+    dfx_program program;
+    few.n_double = few.n_double < 1 ? few.n_double : 1;
+    few.n_single = few.n_single < 2 ? few.n_single : 2;
+    DFX_TRY(dfx_flux_build_step(&few, env, q->shape.n_text, n_image, &program));
+    DFX_TRY(time_program(j, &program));
+    DFX_TRY(dfx_flux_build_step(&c.flux, env, q->shape.n_text, n_image, &program));
+    count_same(j, &program);
+    return DFX_OK;
+}
+
+/* One layer; the others are the same. */
+static dfx_status time_t5(job *j, const dfx_build_env *env) {
+    const dfx_bench_ops_question *q = j->question;
+    dfx_configs c = q->architecture->configs;
+    dfx_t5_config one = c.t5;
+    dfx_program program;
+    one.n_layers = 1;
+    DFX_TRY(dfx_t5_build(&one, env, q->shape.n_text, &program));
+    DFX_TRY(time_program(j, &program));
+    DFX_TRY(dfx_t5_build(&c.t5, env, q->shape.n_text, &program));
+    count_same(j, &program);
+    return DFX_OK;
+}
+
+static dfx_status time_decoder(job *j, const dfx_build_env *env) {
+    const dfx_bench_ops_question *q = j->question;
+    dfx_configs c = q->architecture->configs;
+    int64_t h = dfx_picture_latents(&c, q->shape.height),
+            w = dfx_picture_latents(&c, q->shape.width);
+    dfx_program program;
+    DFX_TRY(dfx_vae_build_decoder(&c.vae, env, h, w, &program));
+    DFX_TRY(time_program(j, &program));
+    DFX_TRY(dfx_vae_build_decoder(&c.vae, env, h, w, &program));
+    count_same(j, &program);
+    return DFX_OK;
+}
+
+static dfx_status time_all(job *j) {
+    const dfx_bench_ops_question *q = j->question;
     dfx_q_policy policy = {.target = q->format, .kept = DFX_Q_STORED};
     dfx_build_env env = {.like = &policy,
                          .weight_only = q->format == DFX_Q_INT8WO,
+                         .attention_codes = q->attention_codes,
                          .act_dtype = j->timer->be->act_dtype,
                          .sink = j->sink};
-    dfx_program program;
-    c.flux.n_double = 1;
-    c.flux.n_single = 2;
-    c.t5.n_layers = 1;
-    DFX_TRY(dfx_flux_build_step(&c.flux, &env, q->shape.n_text, dfx_picture_tokens(&c, &q->shape),
-                                &program));
-    DFX_TRY(time_program(j, &program));
-    DFX_TRY(dfx_t5_build(&c.t5, &env, q->shape.n_text, &program));
-    DFX_TRY(time_program(j, &program));
-    DFX_TRY(dfx_vae_build_decoder(&c.vae, &env, dfx_picture_latents(&c, q->shape.height),
-                                  dfx_picture_latents(&c, q->shape.width), &program));
-    return time_program(j, &program);
+    DFX_TRY(time_step(j, &env));
+    DFX_TRY(time_t5(j, &env));
+    return time_decoder(j, &env);
 }
 
 dfx_status dfx_bench_ops_run(const dfx_bench_timer *timer, const dfx_bench_ops_question *question,

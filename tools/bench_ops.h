@@ -1,19 +1,21 @@
-/* Every op of a step's blocks, of a T5 layer and of the VAE's decoder, timed alone at its own shape. Ops of one shape are one
- * row. */
+/* Every op of a step, of T5 and of the VAE's decoder, timed alone at its own shape. Ops of one shape are one row. */
 #ifndef DFX_TOOLS_BENCH_OPS_H
 #define DFX_TOOLS_BENCH_OPS_H
 
 #include "models/architecture.h"
 #include "tools/bench_timer.h"
 
-enum { DFX_BENCH_OP_TEXT = 128, DFX_BENCH_OPS_MAX = 256 };
+enum { DFX_BENCH_OP_TEXT = 128, DFX_BENCH_OPS_MAX = 256, DFX_BENCH_OP_KERNELS = 128 };
 
 typedef struct dfx_bench_op {
-    const char *program;          /* string literal: "step", "t5", "decode" */
+    const char *program; /* string literal: "step", "t5", "decode" */
+    dfx_op_kind kind;
     char text[DFX_BENCH_OP_TEXT]; /* "linear int8 4608x12288, K 3072, gelu" */
-    uint32_t n_same;              /* ops of this shape in the program */
-    double flops, bytes;          /* as a plan counts them */
-    double floor_s;               /* what the profile says */
+    char kernels
+        [DFX_BENCH_OP_KERNELS]; /* what the device gave it to (backend.h); empty where it had no choice */
+    uint32_t n_same;            /* ops of this shape in the program, all blocks and layers */
+    double flops, bytes;        /* as a plan counts them */
+    double floor_s;             /* what the profile says */
     dfx_bench_sample seconds;
 } dfx_bench_op;
 
@@ -26,7 +28,8 @@ typedef struct dfx_bench_ops_question {
     const dfx_architecture *architecture;
     dfx_qformat format;
     dfx_shape shape;
-    const char *only; /* a part of "program text"; NULL: all */
+    bool attention_codes; /* of the denoiser, in 8 bits */
+    const char *only;     /* a part of "program text"; NULL: all */
     const dfx_profile *profile;
 } dfx_bench_ops_question;
 

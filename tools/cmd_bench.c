@@ -29,7 +29,7 @@ static const struct {
     [DFX_BENCH_STEPS] = {{"steps", 0, "a number"}, IMAGE},
     [DFX_BENCH_TEXT_LENGTH] = {{"text-length", 0, "a number of tokens"}, OPS | IMAGE},
     [DFX_BENCH_REUSE] = {{"reuse", 0, "a number such as 0.1"}, IMAGE},
-    [DFX_BENCH_ATTENTION_BITS] = {{"attention-bits", 0, "16 or 8"}, IMAGE},
+    [DFX_BENCH_ATTENTION_BITS] = {{"attention-bits", 0, "16 or 8"}, OPS | IMAGE},
     [DFX_BENCH_PROMPT] = {{"prompt", 'p', "the text"}, IMAGE},
     [DFX_BENCH_VRAM_BUDGET] = {{"vram-budget", 0, "sizes such as 12G,8G,6G"}, IMAGE},
     [DFX_BENCH_RAM_BUDGET] = {{"ram-budget", 0, "a size such as 32G"}, IMAGE},

@@ -1,5 +1,6 @@
 /* dfx-edge bench ops: which op reaches what, and where the time of a step is. */
 #include <stdio.h>
+#include <string.h>
 
 #include "models/machine.h"
 #include "tools/bench_command.h"
@@ -17,7 +18,8 @@ typedef struct ops_settings {
 
 static dfx_status read_settings(dfx_args *args, dfx_console *console, ops_settings *s) {
     static const char *const quants[] = {"bf16", "int8", "int8wo", "fp8", NULL};
-    int like = 0, quant = 1, width = 0, height = 0, text_length = 0;
+    static const char *const attentions[] = {"16", "8", NULL};
+    int like = 0, quant = 1, attention = 0, width = 0, height = 0, text_length = 0;
     if (args->n_words != 0)
         return dfx_console_fail(console, DFX_E_USAGE,
                                 "bench ops: wanted options only, found \"%s\"; a part of an op's "
@@ -27,6 +29,7 @@ static dfx_status read_settings(dfx_args *args, dfx_console *console, ops_settin
     if (!dfx_bench_read_runs(args, &s->n_runs) ||
         !dfx_args_choice(args, DFX_BENCH_LIKE, dfx_architecture_names(), &like) ||
         !dfx_args_choice(args, DFX_BENCH_QUANT, quants, &quant) ||
+        !dfx_args_choice(args, DFX_BENCH_ATTENTION_BITS, attentions, &attention) ||
         !dfx_args_extent(args, DFX_BENCH_SIZE, DFX_SIZE_MULTIPLE, DFX_SIDE_MAX, &width, &height) ||
         !dfx_args_int(args, DFX_BENCH_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &text_length))
         return dfx_bench_misused(args, console);
@@ -34,6 +37,7 @@ static dfx_status read_settings(dfx_args *args, dfx_console *console, ops_settin
     q->architecture = dfx_architecture_find(dfx_architecture_names()[like]);
     q->shape = dfx_architecture_defaults(q->architecture).shape;
     q->only = args->value[DFX_BENCH_ONLY];
+    q->attention_codes = attention == 1;
     dfx_q_parse(quants[quant], &q->format);
     if (width)
         q->shape.width = width / DFX_SIZE_MULTIPLE * DFX_SIZE_MULTIPLE;
@@ -42,6 +46,70 @@ static dfx_status read_settings(dfx_args *args, dfx_console *console, ops_settin
     if (text_length)
         q->shape.n_text = text_length;
     return DFX_OK;
+}
+
+typedef enum ops_part { PRODUCTS, ATTENTION, CONVOLUTIONS, REST, N_PARTS } ops_part;
+
+static ops_part part_of(dfx_op_kind kind) {
+    switch (kind) {
+    case DFX_OP_LINEAR:
+        return PRODUCTS;
+    case DFX_OP_ATTENTION:
+    case DFX_OP_ATTENTION_CODES:
+        return ATTENTION;
+    case DFX_OP_CONV2D:
+        return CONVOLUTIONS;
+    default:
+        return REST;
+    }
+}
+
+/* Of all ops of a part, each as often as it is there. */
+typedef struct part_sum {
+    double seconds, floor_s, bytes;
+} part_sum;
+
+/* The rows of `program`, which begin at ops[first]; returns where the next program's do. */
+static uint32_t sum_up(const dfx_bench_ops *ops, uint32_t first, part_sum sums[N_PARTS]) {
+    const char *program = ops->ops[first].program;
+    uint32_t i = first;
+    for (; i < ops->n_ops && strcmp(ops->ops[i].program, program) == 0; i++) {
+        const dfx_bench_op *o = &ops->ops[i];
+        part_sum *sum = &sums[part_of(o->kind)];
+        sum->seconds += o->n_same * o->seconds.median;
+        sum->floor_s += o->n_same * o->floor_s;
+        sum->bytes += o->n_same * o->bytes;
+    }
+    return i;
+}
+
+static void print_sum(const part_sum *sum, const char *program, const char *comma,
+                      const char *name) {
+    printf("%9.4f  %8.3f  %10.3f     %s%s%s\n", sum->seconds * 1e3, sum->bytes * 1e-9,
+           sum->floor_s / sum->seconds, program, comma, name);
+}
+
+/* What all rows shown take in one pass over their program: the rest moves bytes, so its floor is that of its operands, each
+ * read or written once. */
+static void print_sums(const dfx_bench_ops *ops) {
+    static const char *const names[] = {[PRODUCTS] = "products",
+                                        [ATTENTION] = "attention",
+                                        [CONVOLUTIONS] = "convolutions",
+                                        [REST] = "the rest"};
+    printf("\n       ms        GB  floor/time     all of these rows, as often as they are there\n");
+    for (uint32_t i = 0; i < ops->n_ops;) {
+        const char *program = ops->ops[i].program;
+        part_sum sums[N_PARTS] = {0}, all = {0};
+        i = sum_up(ops, i, sums);
+        for (int p = 0; p < N_PARTS; p++) {
+            if (sums[p].seconds > 0)
+                print_sum(&sums[p], program, ", ", names[p]);
+            all.seconds += sums[p].seconds;
+            all.floor_s += sums[p].floor_s;
+            all.bytes += sums[p].bytes;
+        }
+        print_sum(&all, program, "", "");
+    }
 }
 
 static void print_text(const dfx_bench_ops_question *q, const dfx_device_facts *facts,
@@ -55,17 +123,20 @@ static void print_text(const dfx_bench_ops_question *q, const dfx_device_facts *
     for (uint32_t i = 0; i < ops->n_ops; i++) {
         const dfx_bench_op *o = &ops->ops[i];
         double s = o->seconds.median;
-        printf("%9.4f  %9.3f  %8.1f  %10.3f  %3u  %s %s\n", s * 1e3, o->flops / s * unit,
-               o->bytes / s * 1e-9, o->floor_s / s, o->n_same, o->program, o->text);
+        printf("%9.4f  %9.3f  %8.1f  %10.3f  %3u  %s %s%s%s\n", s * 1e3, o->flops / s * unit,
+               o->bytes / s * 1e-9, o->floor_s / s, o->n_same, o->program, o->text,
+               o->kernels[0] ? ": " : "", o->kernels);
     }
+    print_sums(ops);
 }
 
 static json_t *op_json(const dfx_bench_op *o) {
     double s = o->seconds.median;
-    return json_pack("{s:s, s:s, s:i, s:f, s:o, s:f, s:f, s:f, s:f}", "program", o->program, "op",
-                     o->text, "same", (int)o->n_same, "median_seconds", s, "values",
-                     dfx_bench_sample_json(&o->seconds), "flops_per_s", o->flops / s, "bytes_per_s",
-                     o->bytes / s, "floor_seconds", o->floor_s, "floor_share", o->floor_s / s);
+    return json_pack("{s:s, s:s, s:s, s:i, s:f, s:o, s:f, s:f, s:f, s:f}", "program", o->program,
+                     "op", o->text, "kernel", o->kernels, "same", (int)o->n_same, "median_seconds",
+                     s, "values", dfx_bench_sample_json(&o->seconds), "flops_per_s", o->flops / s,
+                     "bytes_per_s", o->bytes / s, "floor_seconds", o->floor_s, "floor_share",
+                     o->floor_s / s);
 }
 
 static void print_json(const dfx_bench_ops_question *q, const dfx_device_facts *facts,

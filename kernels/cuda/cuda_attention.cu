@@ -451,6 +451,7 @@ static dfx_status run_flash(dfx_cuda *cuda, const dfx_op_call *call) {
                    .scale = call->p.scale,
                    .causal = call->p.causal};
     int n_heads = call->p.n_heads;
+    dfx_cuda_note(cuda, "mma.sync");
     bool large = (q->rows + 127) / 128 * n_heads >= cuda->n_multiprocessors;
     if (head_size(call) == 64)
         return large ? launch<64, 2>(cuda, a, n_heads) : launch<64, 1>(cuda, a, n_heads);

@@ -556,6 +556,7 @@ extern "C" dfx_status dfx_cuda_attention_codes_mma(dfx_cuda *cuda, const dfx_op_
                    .n_places = (int)v->cols,
                    .scale = call->p.scale};
     int n_heads = call->p.n_heads;
+    dfx_cuda_note(cuda, "mma.sync");
     switch (how) {
     case DFX_CUDA_CODES_F16_SUMS:
         return launch<f16_way>(cuda, a, n_heads);

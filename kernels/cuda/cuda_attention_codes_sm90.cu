@@ -491,8 +491,9 @@ extern "C" dfx_status dfx_cuda_attention_codes_sm90(dfx_cuda *cuda, const dfx_op
                    .n_keys = (int)k->rows,
                    .n_heads = call->p.n_heads,
                    .scale = call->p.scale};
+    dfx_cuda_note(cuda, "wgmma%s", cluster == 2 ? ", clusters of 2" : "");
     cudaError_t error =
-        launch_clusters(cuda, cluster == 2 ? attend<2> : attend<1>, cluster, a.n_queries,
-                        a.n_heads, SHARED_BYTES, map_q, map_k, map_v, a);
+        launch_clusters(cuda, cluster == 2 ? attend<2> : attend<1>, cluster, a.n_queries, a.n_heads,
+                        SHARED_BYTES, map_q, map_k, map_v, a);
     return dfx_cuda_check(cuda, error, "attention_codes");
 }

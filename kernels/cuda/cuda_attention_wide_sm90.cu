@@ -477,6 +477,7 @@ extern "C" dfx_status dfx_cuda_attention_wide(dfx_cuda *cuda, const dfx_op_call 
                    .n_queries = (int)q->rows,
                    .n_keys = (int)k->rows,
                    .unit = call->p.scale * LOG2E};
+    dfx_cuda_note(cuda, "wgmma");
     cudaError_t error =
         cudaFuncSetAttribute(attend, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
     if (error == cudaSuccess) {

@@ -286,7 +286,12 @@ static dfx_status cuda_run(dfx_backend *be, const dfx_op_call *call) {
     if (!cuda->workspace || workspace_of(cuda, call) > cuda->workspace_bytes)
         return dfx_fail(be->sink, DFX_E_INTERNAL, "cuda: op %s was run without being prepared",
                         dfx_op_info_of(call->kind)->name);
+    cuda->kernels[0] = '\0';
     return launch(cuda, call);
+}
+
+static const char *cuda_kernels(const dfx_backend *be) {
+    return ((const dfx_cuda *)be)->kernels;
 }
 
 static void cuda_set_cancel(dfx_backend *be, bool (*cancelled)(void *user), void *user) {
@@ -338,6 +343,7 @@ static const dfx_backend_vtable cuda_vtable = {
     .clock_sync = dfx_cuda_clock_sync,
     .visit_times = dfx_cuda_visit_times,
     .copy_times = dfx_cuda_copy_times,
+    .kernels = cuda_kernels,
     .set_cancel = cuda_set_cancel,
 };
 

@@ -238,6 +238,7 @@ extern "C" dfx_status dfx_cuda_conv2d(dfx_cuda *cuda, const dfx_op_call *call) {
     lay_out_weights<<<blocks, DFX_CUDA_THREADS, 0, cuda->compute>>>(
         c, (__nv_bfloat16 *)cuda->workspace);
     DFX_TRY(dfx_cuda_check(cuda, cudaGetLastError(), "conv2d, weights"));
+    dfx_cuda_note(cuda, c.sm90 ? "wgmma" : c.direct ? "direct" : "columns");
     if (c.sm90)
         return dfx_cuda_conv_sm90(cuda, call, cuda->workspace, c.n_cols);
     if (c.direct)

@@ -300,9 +300,11 @@ extern "C" dfx_status dfx_cuda_down_run(dfx_cuda *cuda, const dfx_cuda_down *p) 
     a.n_parts = parts_of(cuda, p);
     a.ld_parts = a.n;
     a.parts = a.n_parts == 1 ? NULL : (float *)cuda->workspace;
-    DFX_TRY(dfx_cuda_down_sm90_fits(cuda) ? dfx_cuda_down_sm90_run(cuda, p, a.n_parts)
-            : p->in == DFX_DTYPE_I8       ? launch_cols<false>(cuda, &a)
-                                          : launch_cols<true>(cuda, &a));
+    bool hopper = dfx_cuda_down_sm90_fits(cuda);
+    dfx_cuda_note(cuda, hopper ? "wgmma" : "mma.sync");
+    DFX_TRY(hopper                  ? dfx_cuda_down_sm90_run(cuda, p, a.n_parts)
+            : p->in == DFX_DTYPE_I8 ? launch_cols<false>(cuda, &a)
+                                    : launch_cols<true>(cuda, &a));
     if (a.n_parts == 1)
         return DFX_OK;
     join_parts<<<(unsigned)dfx_cuda_ceil_div(p->m * p->n / 4, THREADS), THREADS, 0,

@@ -148,5 +148,7 @@ extern "C" bool dfx_cuda_fused_mma_fits(const dfx_cuda *cuda, const dfx_cuda_fus
 
 extern "C" dfx_status dfx_cuda_fused_mma_run_tile(dfx_cuda *cuda, const dfx_cuda_fused *p,
                                                   int tile) {
+    const dfx_cuda_fused_tile of = dfx_cuda_fused_mma_tile(p, tile);
+    dfx_cuda_note(cuda, "mma.sync %dx%d", of.rows, of.cols);
     return choices_of(p)[tile].run[p->t.rows != 0](cuda, p);
 }

@@ -148,6 +148,8 @@ static dfx_status launch(dfx_cuda *cuda, const dfx_cuda_fused *p) {
     else if (clusters > a.n_parts)
         clusters = a.n_parts;
     a.band = band_of<S>(clusters, a.rows, a.cols, (double)p->k * (double)dfx_dtype_bytes(p->in));
+    dfx_cuda_note(cuda, "wgmma %dx%d%s%s", S::M, S::N, S::TAKE_TURNS ? " by turns" : "",
+                  S::CLUSTER == 2 ? ", clusters of 2" : "");
     cudaError_t error = dfx_cuda_launch_clusters(
         cuda, fused_product<S, THEN, LOW>, {clusters, S::CLUSTER, S::THREADS, S::SHARED_BYTES}, a);
     return dfx_cuda_check(cuda, error, what);

@@ -397,6 +397,7 @@ void dfx_cuda_products_keep(dfx_cuda *cuda) {
 dfx_status dfx_cuda_product_run(dfx_cuda *cuda, const dfx_cuda_product *product) {
     product_plan *plan;
     DFX_TRY(plan_of(cuda, product, false, &plan));
+    dfx_cuda_note(cuda, "cuBLASLt");
     void *workspace = (char *)cuda->workspace + cuda->workspace_bytes;
     size_t bytes = dfx_dtype_bytes(product->out);
     if (product->r != product->y)

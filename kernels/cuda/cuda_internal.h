@@ -41,9 +41,13 @@ typedef struct dfx_cuda {
     size_t wanted_bytes;    /* by what was prepared */
     uint64_t n_allocs;      /* of device memory, so far: after the first step there are none */
     dfx_cuda_blas *blas;    /* owned */
+    char kernels[128];      /* notes of what the last op was given to */
     bool (*cancelled)(void *user);
     void *cancel_user;
 } dfx_cuda;
+
+/* cuda_note.c: said where an op is given to one of several kernels; once, however often it is launched. */
+void dfx_cuda_note(dfx_cuda *cuda, const char *fmt, ...) DFX_PRINTF(2, 3);
 
 /* Of any thread: the device is a thread's own choice. */
 dfx_status dfx_cuda_use(const dfx_cuda *cuda);

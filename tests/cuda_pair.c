@@ -159,9 +159,17 @@ static void finish(pair *p) {
     }
 }
 
+/* Of several kernels, one of which it is given to. */
+static bool has_kernels(dfx_op_kind kind) {
+    return kind == DFX_OP_LINEAR || kind == DFX_OP_CONV2D || kind == DFX_OP_ATTENTION ||
+           kind == DFX_OP_ATTENTION_CODES;
+}
+
 static void launch(pair *p, dfx_backend *be, const dfx_op_call *call) {
     bool by_itself = p->kernel && be == p->cuda;
     must(by_itself ? p->kernel((dfx_cuda *)be, call) : be->vt->run(be, call), p->name);
+    if (be == p->cuda && !by_itself && has_kernels(call->kind) && !*be->vt->kernels(be))
+        must(DFX_E_INTERNAL, "an op that does not tell its kernel");
 }
 
 static void run(pair *p, dfx_backend *be, dfx_op_call *call) {
@@ -218,10 +226,11 @@ static void print_time(pair *p) {
     dfx_op_kind kind = p->on_cuda.kind;
     double ms = time_call(p), flops = dfx_op_flops(&p->on_cuda);
     printf("  %9.4f ms", ms);
-    if (kind == DFX_OP_LINEAR || kind == DFX_OP_CONV2D || kind == DFX_OP_ATTENTION ||
-        kind == DFX_OP_ATTENTION_CODES)
+    if (has_kernels(kind))
         printf(" %8.1f TFLOP/s", flops / ms * 1e-9);
     printf(" %8.1f GB/s", call_bytes(&p->on_cuda) / ms * 1e-6);
+    if (has_kernels(kind) && !p->kernel)
+        printf("  %s", p->cuda->vt->kernels(p->cuda));
 }
 
 static void verdict(pair *p, bool ok, const char *why) {

@@ -55,7 +55,7 @@ run 0 "bench" bench image --device cpu --size 64x64 --steps 2 --text-length 16 -
 printed ', attention in 8 bits; profile '
 run 0 "bench, JSON" bench image --device cpu --size 64x64 --steps 2 --text-length 16 --runs 1 --attention-bits 8 --json
 printed '"attention_bits":8'
-run 2 "bench of ops" bench ops --attention-bits 8
+run 2 "bench of the machine" bench machine --attention-bits 8
 said 'there is no --attention-bits here'
 
 finish

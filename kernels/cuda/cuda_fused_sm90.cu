@@ -300,6 +300,8 @@ extern "C" bool dfx_cuda_fused_sm90_fits(const dfx_cuda *cuda, const dfx_cuda_fu
     return cuda->sm == HOPPER && act && then && has_code();
 }
 
+/* ---- rows of one product ---- */
+
 static void skip_rows(dfx_mat *m, int64_t rows) {
     if (m->ptr)
         m->ptr = (char *)m->ptr + (size_t)(rows * m->ld) * dfx_dtype_bytes(m->dtype);

@@ -458,15 +458,22 @@ static double value_at(const product *p, int64_t t, int64_t n) {
     return sum * rig_at(&p->w_scale, 0, n) + or_else(&p->b, n, 0);
 }
 
+enum { M = 9, N = 40, N_PRODUCTS = 10 };
+
+/* [M, N] of five depths, with and without b. */
+static product product_of(rig *r, size_t i) {
+    static const int64_t depths[N_PRODUCTS / 2] = {1, 2, 19, 256, 3072};
+    product p = random_product(r, M, N, depths[i / 2], 10 * i + 1);
+    if (i % 2)
+        p.b = (dfx_mat){0};
+    multiply(r, &p);
+    return p;
+}
+
 static void bound_times_448_is_not_below_any_value_of_the_product(void **state) {
-    enum { M = 9, N = 40 };
-    static const int64_t depths[] = {1, 2, 19, 256, 3072};
     rig *r = *state;
-    for (size_t i = 0; i < 2 * DFX_COUNT(depths); i++) {
-        product p = random_product(r, M, N, depths[i / 2], 10 * i + 1);
-        if (i % 2)
-            p.b = (dfx_mat){0};
-        multiply(r, &p);
+    for (size_t i = 0; i < N_PRODUCTS; i++) {
+        product p = product_of(r, i);
         dfx_mat bounds = bounds_of(r, &p);
         for (int64_t t = 0; t < M; t++)
             for (int64_t n = 0; n < N; n++) {
@@ -492,14 +499,9 @@ static dfx_mat means_of(rig *r, const product *p) {
 /* Means are no further out than the rows that they are of, each of which is such a mean. Row 1 of x has a norm of 300, and the
  * bounds of all rows have room for it. */
 static void bound_times_448_of_any_row_is_not_below_any_mean_of_values(void **state) {
-    enum { M = 9, N = 40 };
-    static const int64_t depths[] = {1, 2, 19, 256, 3072};
     rig *r = *state;
-    for (size_t i = 0; i < 2 * DFX_COUNT(depths); i++) {
-        product p = random_product(r, M, N, depths[i / 2], 10 * i + 1);
-        if (i % 2)
-            p.b = (dfx_mat){0};
-        multiply(r, &p);
+    for (size_t i = 0; i < N_PRODUCTS; i++) {
+        product p = product_of(r, i);
         dfx_mat bounds = bounds_of_means(r, &p), means = means_of(r, &p);
         double least = INFINITY;
         for (int64_t t = 0; t < M; t++)

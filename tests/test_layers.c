@@ -223,18 +223,24 @@ static void emit_maker(dfx_builder *b, dfx_op_kind kind, dfx_ref y, dfx_ref x, d
     }
 }
 
+/* A program of one page, so far op(x), which is returned: three rows. */
+static dfx_ref begin_with_maker(dfx_builder *b, const dfx_build_env *env, dfx_op_kind kind,
+                                dfx_ref *x) {
+    dfx_builder_init(b, "test", "folder", env);
+    *x = dfx_extern_buf(b, "x", 3, K, DFX_DTYPE_F32);
+    dfx_ref row = dfx_extern_buf(b, "row", 1, K, DFX_DTYPE_F32), y = dfx_temp(b, 3, K);
+    dfx_builder_page(b, "block");
+    emit_maker(b, kind, y, *x, row);
+    return y;
+}
+
 /* op(x) -> fc [-> and into x]: the op makes the codes, unless somebody else wants its values. */
 static void check_maker_of_codes(tmpdir *dir, const dfx_tensors *set, dfx_op_kind kind,
                                  bool is_read) {
     dfx_builder b;
     dfx_program p;
     dfx_build_env env = env_of(dir, set, false);
-    dfx_builder_init(&b, "test", "folder", &env);
-    dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
-    dfx_ref row = dfx_extern_buf(&b, "row", 1, K, DFX_DTYPE_F32);
-    dfx_builder_page(&b, "block");
-    dfx_ref y = dfx_temp(&b, 3, K);
-    emit_maker(&b, kind, y, x, row);
+    dfx_ref x, y = begin_with_maker(&b, &env, kind, &x);
     dfx_linear(&b, &(dfx_linear_spec){.x = y, .name = "fc", .n = N});
     dfx_linear(&b, &(dfx_linear_spec){.x = y, .name = "fc", .n = N});
     if (is_read)
@@ -268,12 +274,7 @@ static void codes_are_made_of_all_rows_that_an_op_wrote(void **state) {
     dfx_build_env env = env_of(dir, set, false);
     dfx_builder b;
     dfx_program p;
-    dfx_builder_init(&b, "test", "folder", &env);
-    dfx_ref x = dfx_extern_buf(&b, "x", 3, K, DFX_DTYPE_F32);
-    dfx_ref row = dfx_extern_buf(&b, "row", 1, K, DFX_DTYPE_F32);
-    dfx_builder_page(&b, "block");
-    dfx_ref y = dfx_temp(&b, 3, K);
-    emit_maker(&b, DFX_OP_LAYERNORM, y, x, row);
+    dfx_ref x, y = begin_with_maker(&b, &env, DFX_OP_LAYERNORM, &x);
     dfx_linear(&b, &(dfx_linear_spec){.x = dfx_rows(y, 1, 2), .name = "fc", .n = N});
     dfx_linear(&b, &(dfx_linear_spec){.x = dfx_rows(y, 0, 1), .name = "fc", .n = N});
     assert_int_equal(dfx_builder_finish(&b, &p), DFX_OK);

@@ -122,12 +122,16 @@ static dfx_status time_call(job *j, const char *program, const dfx_op_call *call
 
 /* ---- programs */
 
+static void text_at(const dfx_program *p, uint32_t idx, char text[DFX_BENCH_OP_TEXT]) {
+    dfx_op_call call;
+    dfx_program_call(p, idx, &call);
+    dfx_bench_op_text(&call, text);
+}
+
 static bool any_is_wanted(const job *j, const dfx_program *p) {
     for (uint32_t i = 0; i < p->n_ops; i++) {
         char text[DFX_BENCH_OP_TEXT];
-        dfx_op_call call;
-        dfx_program_call(p, i, &call);
-        dfx_bench_op_text(&call, text);
+        text_at(p, i, text);
         if (is_wanted(j, p->name, text))
             return true;
     }
@@ -152,9 +156,7 @@ static dfx_status time_program(job *j, dfx_program *program) {
 static void count_same(job *j, dfx_program *whole) {
     for (uint32_t i = 0; i < whole->n_ops; i++) {
         char text[DFX_BENCH_OP_TEXT];
-        dfx_op_call call;
-        dfx_program_call(whole, i, &call);
-        dfx_bench_op_text(&call, text);
+        text_at(whole, i, text);
         dfx_bench_op *row = known_row(j, whole->name, text);
         if (row)
             row->n_same++;
@@ -169,7 +171,7 @@ static dfx_status time_step(job *j, const dfx_build_env *env) {
     int64_t n_image = dfx_picture_tokens(&c, &q->shape);
     dfx_flux_config few = c.flux;
     dfx_program program;
-    few.n_double = few.n_double < 1 ? few.n_double : 1;
+    few.n_double = 1;
     few.n_single = few.n_single < 2 ? few.n_single : 2;
     DFX_TRY(dfx_flux_build_step(&few, env, q->shape.n_text, n_image, &program));
     DFX_TRY(time_program(j, &program));

@@ -10,12 +10,11 @@ enum { DFX_BENCH_OP_TEXT = 128, DFX_BENCH_OPS_MAX = 256, DFX_BENCH_OP_KERNELS = 
 typedef struct dfx_bench_op {
     const char *program; /* string literal: "step", "t5", "decode" */
     dfx_op_kind kind;
-    char text[DFX_BENCH_OP_TEXT]; /* "linear int8 4608x12288, K 3072, gelu" */
-    char kernels
-        [DFX_BENCH_OP_KERNELS]; /* what the device gave it to (backend.h); empty where it had no choice */
-    uint32_t n_same;            /* ops of this shape in the program, all blocks and layers */
-    double flops, bytes;        /* as a plan counts them */
-    double floor_s;             /* what the profile says */
+    char text[DFX_BENCH_OP_TEXT];       /* "linear int8 4608x12288, K 3072, gelu" */
+    char kernels[DFX_BENCH_OP_KERNELS]; /* backend.h; empty where there was no choice */
+    uint32_t n_same;     /* ops of this shape in the program, all blocks and layers */
+    double flops, bytes; /* as a plan counts them */
+    double floor_s;      /* what the profile says */
     dfx_bench_sample seconds;
 } dfx_bench_op;
 

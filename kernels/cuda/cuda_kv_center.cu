@@ -72,14 +72,13 @@ static __device__ void norm_and_rotate(tokens<TURNS> &t, const dfx_cuda_turn &tu
     }
 }
 
-/* part: 1, or 0 of what does not count for the mean. All that some tokens want of memory is asked for at once. */
+/* All that some tokens want of memory is asked for at once. */
 template <bool KEYS, bool TURNS>
-static __device__ void look_at(column (&columns)[DFX_CHUNK], const sample &s, float part, int head,
-                               int at) {
+static __device__ void look_at(column (&columns)[DFX_CHUNK], const sample &s, int head, int at) {
     constexpr int N = tokens<TURNS>::N;
     int64_t col = (int64_t)head * HEAD + at;
     dfx_cuda_turn turn = {};
-    if (KEYS && s.n)
+    if (KEYS)
         dfx_cuda_load8(turn.w, s.how.w, 0, at, DFX_CHUNK);
     for (int first = 0; first < s.n; first += N * TEAMS) {
         tokens<TURNS> t = {};
@@ -108,7 +107,7 @@ static __device__ void look_at(column (&columns)[DFX_CHUNK], const sample &s, fl
 #pragma unroll
             for (int c = 0; c < DFX_CHUNK; c++)
                 if (place + i * TEAMS < s.n)
-                    join(&columns[c], {part * t.v[i][c], t.v[i][c], t.v[i][c]});
+                    join(&columns[c], {t.v[i][c], t.v[i][c], t.v[i][c]});
     }
 }
 
@@ -165,16 +164,16 @@ static __global__ void __launch_bounds__(THREADS) find_center(kv_center p) {
     column columns[DFX_CHUNK];
     clear(columns);
     if (keys)
-        look_at<true, true>(columns, p.k, 1.0f, head, at);
+        look_at<true, true>(columns, p.k, head, at);
     else
-        look_at<false, false>(columns, p.v, 1.0f, head, at);
+        look_at<false, false>(columns, p.v, head, at);
     const column all = join_all(columns, parts, at);
     float mean = all.sum / (float)p.k.n, scale;
     if (keys) {
         scale = farthest(all, mean) / DFX_KV_KEY_TOP;
         if (p.k2.n) {
             clear(columns);
-            look_at<true, false>(columns, p.k2, 0.0f, head, at);
+            look_at<true, false>(columns, p.k2, head, at);
             const column others = join_all(columns, parts, at);
             scale = fmaxf(scale, farthest(others, mean) / 127.0f);
             if (others.sum != others.sum) /* least and greatest pass NaN by */

@@ -438,6 +438,8 @@ void pair_end_rows(pair *p, const int *n_rows, int n) {
         free(part);
         p->on_cuda = whole;
     }
+    p->cuda->vt->workspace_free(p->cuda);
+    run(p, p->cuda, &p->on_cuda); /* what is timed is prepared */
     char why[PAIR_TEXT];
     snprintf(why, sizeof(why), "%d of %d counts of rows give other bits", n_other, n);
     free(all);

@@ -45,10 +45,10 @@ struct fused_shape {
     /* Shared memory, from the start. */
     static constexpr int BOXES_AT = STAGES * STAGE_BYTES;
     static constexpr int GATES_AT = N * 2 * (int)sizeof(float), COLUMNS_BYTES = GATES_AT / 2 * 3;
-    static constexpr int BARRIERS_BYTES = 512;
+    static constexpr int BARRIERS_BYTES = 640;
     static constexpr int FOR_BOXES = FUSED_SHARED - BOXES_AT - 2 * COLUMNS_BYTES - BARRIERS_BYTES;
     static constexpr int MOST_BOXES = FOR_BOXES / (WARPS * FUSED_BOX);
-    static constexpr int BOXES = MOST_BOXES < 4 ? MOST_BOXES : 4; /* a warp */
+    static constexpr int BOXES = MOST_BOXES < 7 ? MOST_BOXES : 7; /* a warp */
     static constexpr int COLUMNS_AT = BOXES_AT + WARPS * BOXES * FUSED_BOX;
     static constexpr int BARRIERS_AT = COLUMNS_AT + 2 * COLUMNS_BYTES;
     static constexpr int SHARED_BYTES = BARRIERS_AT + BARRIERS_BYTES;

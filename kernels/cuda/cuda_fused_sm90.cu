@@ -190,7 +190,7 @@ template <class S> static constexpr fused_choice choice_of(double rate) {
 
 static const fused_choice int8_choices[] = {
     choice_of<fused_shape<FUSED_I8, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
-    choice_of<fused_shape<FUSED_I8, 2, 2, 192, 5, 2, true>>(1.00),  /* 128 x 192, by turns, two */
+    choice_of<fused_shape<FUSED_I8, 2, 2, 192, 4, 2, true>>(1.00),  /* 128 x 192, by turns, two */
     choice_of<fused_shape<FUSED_I8, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
     choice_of<fused_shape<FUSED_I8, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
 };
@@ -198,7 +198,7 @@ static const fused_choice int8_choices[] = {
 static const fused_choice fp8_choices[] = {
     choice_of<fused_shape<FUSED_F8, 3, 1, 192, 4, 2, false>>(1.00), /* 192 x 192, two blocks */
     choice_of<fused_shape<FUSED_F8, 2, 2, 192, 3, 2, false>>(1.03), /* 256 x 192, two blocks */
-    choice_of<fused_shape<FUSED_F8, 2, 2, 192, 5, 2, true>>(1.00),  /* 128 x 192, by turns, two */
+    choice_of<fused_shape<FUSED_F8, 2, 2, 192, 4, 2, true>>(1.00),  /* 128 x 192, by turns, two */
     choice_of<fused_shape<FUSED_F8, 2, 1, 192, 5, 1, false>>(0.98), /* 128 x 192 */
     choice_of<fused_shape<FUSED_F8, 2, 1, 96, 6, 1, false>>(0.80),  /* 128 x 96 */
 };
@@ -208,7 +208,7 @@ static const fused_choice bf16_choices[] = {
     choice_of<fused_shape<FUSED_BF16, 2, 2, 192, 3, 2, false>>(1.05), /* 256 x 192, two blocks */
     choice_of<fused_shape<FUSED_BF16, 2, 2, 192, 5, 2, true>>(1.00),  /* 128 x 192, by turns, two */
     choice_of<fused_shape<FUSED_BF16, 2, 1, 192, 5, 1, false>>(0.97), /* 128 x 192 */
-    choice_of<fused_shape<FUSED_BF16, 2, 1, 96, 6, 1, false>>(0.84),  /* 128 x 96 */
+    choice_of<fused_shape<FUSED_BF16, 2, 1, 96, 6, 2, false>>(0.84),  /* 128 x 96, two blocks */
 };
 
 typedef struct fused_choices {

@@ -53,11 +53,11 @@ typedef enum dfx_op_kind {
      * nowhere further from 0 than what it is of, and W of F8_E4M3 codes. E4M3 is a float, so that some octaves of room at the
      * top cost little: codes are as far from values as they would be without until these are 2^-14 of the bound.
      * y[t] = x_norm[t] * scale * max w_scale + max |b| / 448, `scale` being dfx_bound_scale of the columns of W; 1 where that is
-     * below 2^-100, NaN where it is not below 2^100.
+     * below 2^-100, NaN where it is not below 2^100. whole: the greatest x_norm is in the place of each, for means of rows.
      * v_scale and v_b: of another product, of as many columns of x, means of whose rows shall have scale y[t] too, as attention
      * makes them: then y[t] is not below max_t (x_norm[t] * scale * max v_scale) + max |v_b| / 448.
      * out y [1,T] f32; x_norm [1,T] f32: LAYERNORM's; w_scale [1,N] f32; b [1,N]?; v_scale [1,N2]? f32; v_b [1,N2]? (not without
-     * v_scale).   scale */
+     * v_scale).   scale, whole */
     DFX_OP_BOUND,
     /* y = x * rsqrt(mean(x^2) + eps) * w over D.   out y [T,D] (may be x); x [T,D]; w [D]; out y_scale [1,T]? f32: as
      * LAYERNORM has it.   eps */
@@ -251,6 +251,7 @@ typedef struct dfx_op_params {
     int n_heads, n_groups, n_buckets, max_distance;
     bool causal;
     bool weight_only; /* LINEAR with scale: x is not quantized */
+    bool whole;       /* BOUND: of all rows */
     float eps, scale;
     float mul, add; /* pack and unpack; PACK subtracts `add` first, then multiplies */
     int64_t h, w;   /* pack and unpack: latents */

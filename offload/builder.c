@@ -309,6 +309,7 @@ static void settle_ops(dfx_builder *b) {
     dfx_program *p = &b->program;
     dfx_fuse_ops(p);
     dfx_fuse_bounds(b);
+    dfx_fuse_streams(b);
     for (uint32_t i = 0; i < p->n_ops; i++)
         for (int slot = 0; slot < DFX_OP_SLOTS; slot++) {
             dfx_buf *buf = &p->bufs[p->ops[i].r[slot].buf];

@@ -13,7 +13,9 @@
  *
  * For fp8, whose codes have the range for a scale that is not the best (kernels/ops.h); and not beside adapters, which a bound
  * from W knows nothing of. */
-#include "offload/fuse.h"
+#include "offload/fuse_internal.h"
+
+enum { NONE = DFX_FUSE_NONE };
 
 /* Who makes and who reads J. */
 typedef struct chain {
@@ -22,34 +24,10 @@ typedef struct chain {
     uint32_t attention, values; /* ops: who writes these, and the product of its values; NONE */
 } chain;
 
-enum { NONE = UINT32_MAX };
-
-/* A product of fp8 whose rows have a bound. */
-static bool is_bounded(const dfx_program *p, const dfx_op *op, dfx_act act) {
-    static const int never[] = {DFX_LINEAR_GATE, DFX_LINEAR_R, DFX_LINEAR_T, DFX_LINEAR_Y_SCALE};
-    if (op->kind != DFX_OP_LINEAR || op->p.act != act ||
-        p->bufs[op->r[0].buf].kind != DFX_BUF_TEMP || !op->r[DFX_LINEAR_SCALE].buf ||
-        !op->r[DFX_LINEAR_X_SCALE].buf ||
-        p->bufs[op->r[DFX_LINEAR_W].buf].dtype != DFX_DTYPE_F8_E4M3)
-        return false;
-    for (size_t i = 0; i < DFX_COUNT(never); i++)
-        if (op->r[never[i]].buf)
-            return false;
-    return true;
-}
-
 /* The op that x of the product is rows of, if it is a norm that makes codes. */
 static bool find_norm(const dfx_program *p, chain *c) {
-    const dfx_ref *x = &p->ops[c->product].r[DFX_LINEAR_X];
-    for (uint32_t i = c->product; i-- > 0;) {
-        const dfx_op *op = &p->ops[i];
-        if (op->r[0].buf != x->buf)
-            continue;
-        c->norm = i;
-        return op->kind == DFX_OP_LAYERNORM && op->r[DFX_NORM_Y_SCALE].buf &&
-               dfx_ref_rows_of(x, &op->r[0]);
-    }
-    return false;
+    c->norm = dfx_fuse_norm_of(p, c->product);
+    return c->norm != NONE;
 }
 
 /* J has the product's columns at its right end, others write those before them, and QUANTIZE alone reads it. */
@@ -83,40 +61,22 @@ static bool find_quantize(const dfx_program *p, chain *c) {
            p->bufs[op->r[0].buf].dtype == DFX_DTYPE_F8_E4M3;
 }
 
-/* The op before `before` that last wrote to the buffer. */
-static uint32_t last_writer(const dfx_program *p, uint32_t before, uint32_t buf) {
-    for (uint32_t i = before; i-- > 0;)
-        if (p->ops[i].r[0].buf == buf)
-            return i;
-    return NONE;
-}
-
-/* The op that made the values of attention, or what became their codes. *v: as it left them. */
-static uint32_t maker_of_values(const dfx_program *p, uint32_t attention, const dfx_ref **v) {
-    *v = &p->ops[attention].r[DFX_ATTN_V];
-    uint32_t maker = last_writer(p, attention, (*v)->buf);
-    if (maker == NONE || p->ops[maker].kind != DFX_OP_V_CODES)
-        return maker;
-    if (!dfx_ref_same(&p->ops[maker].r[0], *v))
-        return NONE;
-    *v = &p->ops[maker].r[DFX_V_CODES_V];
-    return last_writer(p, maker, (*v)->buf);
-}
-
 /* It has written all of the other columns, alone, and its values are a product of the same x. */
 static void find_attention(const dfx_program *p, chain *c) {
     const dfx_op *product = &p->ops[c->product];
-    const dfx_ref *y = &product->r[0], *v;
+    const dfx_ref *y = &product->r[0];
     const dfx_ref others = {y->buf, 0, y->rows, 0, c->before};
-    uint32_t idx = last_writer(p, c->product, y->buf);
-    if (idx == NONE || last_writer(p, idx, y->buf) != NONE)
+    uint32_t idx = dfx_fuse_last_writer(p, c->product, y->buf);
+    if (idx == NONE || dfx_fuse_last_writer(p, idx, y->buf) != NONE)
         return;
     const dfx_op *attention = &p->ops[idx];
     if ((attention->kind != DFX_OP_ATTENTION && attention->kind != DFX_OP_ATTENTION_CODES) ||
         !dfx_ref_same(&attention->r[0], &others))
         return;
-    uint32_t maker = maker_of_values(p, idx, &v);
-    if (maker == NONE || maker < c->norm || !is_bounded(p, &p->ops[maker], DFX_ACT_NONE) ||
+    uint32_t before;
+    const dfx_ref *v = dfx_fuse_values_of(p, idx, &before);
+    uint32_t maker = v ? dfx_fuse_last_writer(p, before, v->buf) : NONE;
+    if (maker == NONE || maker < c->norm || !dfx_fuse_is_bounded(p, &p->ops[maker], DFX_ACT_NONE) ||
         !dfx_ref_same(&p->ops[maker].r[0], v) ||
         !dfx_ref_same(&p->ops[maker].r[DFX_LINEAR_X], &product->r[DFX_LINEAR_X]) ||
         p->ops[maker].page_idx != product->page_idx)
@@ -211,27 +171,18 @@ static void fuse(dfx_builder *b, const chain *c) {
         fuse_alone(b, c);
 }
 
-/* What has become of them keeps to the contract. */
-static void check(dfx_builder *b, uint32_t first, uint32_t end) {
-    for (uint32_t i = first; i < end && b->status == DFX_OK; i++) {
-        dfx_op_call call;
-        dfx_program_call(&b->program, i, &call);
-        b->status = dfx_op_check(&call, b->sink);
-    }
-}
-
 void dfx_fuse_bounds(dfx_builder *b) {
     dfx_program *p = &b->program;
     for (uint32_t i = 0; i < p->n_ops && b->status == DFX_OK; i++) {
         chain c = {.product = i, .attention = NONE};
-        if (!is_bounded(p, &p->ops[i], DFX_ACT_GELU_TANH) || !find_norm(p, &c) ||
+        if (!dfx_fuse_is_bounded(p, &p->ops[i], DFX_ACT_GELU_TANH) || !find_norm(p, &c) ||
             !find_quantize(p, &c))
             continue;
         if (c.before)
             find_attention(p, &c);
         uint32_t n_ops = p->n_ops;
         fuse(b, &c);
-        check(b, c.norm, c.quantize + 1 + (p->n_ops - n_ops));
+        dfx_fuse_check(b, c.norm, c.quantize + 1 + (p->n_ops - n_ops));
         i = c.product + 1;
     }
 }

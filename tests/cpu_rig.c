@@ -86,6 +86,10 @@ double rig_at(const dfx_mat *m, int64_t row, int64_t col) {
     return (double)value;
 }
 
+double rig_or(const dfx_mat *m, int64_t col, double absent) {
+    return m->ptr ? rig_at(m, 0, col) : absent;
+}
+
 const float *rig_golden(rig *r, const char *file, const char *name, size_t n) {
     char path[TMPDIR_PATH];
     snprintf(path, sizeof(path), "tests/golden/%s.safetensors", file);

@@ -46,6 +46,8 @@ dfx_mat rig_random_weight(rig *r, dfx_dtype dtype, int64_t rows, int64_t cols, u
 
 /* Value (row, col) of any operand, widened. */
 double rig_at(const dfx_mat *m, int64_t row, int64_t col);
+/* Of a row's operand, or `absent` where the call has none. */
+double rig_or(const dfx_mat *m, int64_t col, double absent);
 
 /* A tensor of tests/golden/<file>.safetensors as f32; it must have n values. */
 const float *rig_golden(rig *r, const char *file, const char *name, size_t n);

@@ -11,13 +11,21 @@ static void check_bounds(pair *p) {
         int rows, cols;
         dfx_dtype b; /* U8: none */
         int v_cols;
-    } cases[] = {{4608, 12288, DFX_DTYPE_BF16, 0}, {512, 12288, DFX_DTYPE_F32, 0},
-                 {1617, 3080, DFX_DTYPE_U8, 0},    {1, 8, DFX_DTYPE_BF16, 0},
-                 {77, 99, DFX_DTYPE_BF16, 0},      {4608, 12288, DFX_DTYPE_BF16, 3072},
-                 {1025, 96, DFX_DTYPE_U8, 4099},   {5, 16, DFX_DTYPE_F32, 16}};
+        bool whole;
+    } cases[] = {{4608, 12288, DFX_DTYPE_BF16, 0},
+                 {512, 12288, DFX_DTYPE_F32, 0},
+                 {1617, 3080, DFX_DTYPE_U8, 0},
+                 {1, 8, DFX_DTYPE_BF16, 0},
+                 {77, 99, DFX_DTYPE_BF16, 0},
+                 {4608, 12288, DFX_DTYPE_BF16, 3072},
+                 {1025, 96, DFX_DTYPE_U8, 4099},
+                 {5, 16, DFX_DTYPE_F32, 16},
+                 {4608, 3072, DFX_DTYPE_BF16, 3072, true},
+                 {77, 99, DFX_DTYPE_F32, 0, true}};
     for (size_t i = 0; i < DFX_COUNT(cases); i++) {
-        if (!pair_begin(p, DFX_OP_BOUND, "[1, %d] of %d columns%s%s", cases[i].rows, cases[i].cols,
-                        cases[i].b == DFX_DTYPE_U8 ? "" : " b", cases[i].v_cols ? " and v" : ""))
+        if (!pair_begin(p, DFX_OP_BOUND, "[1, %d] of %d columns%s%s%s", cases[i].rows,
+                        cases[i].cols, cases[i].b == DFX_DTYPE_U8 ? "" : " b",
+                        cases[i].v_cols ? " and v" : "", cases[i].whole ? ", whole" : ""))
             continue;
         pair_f32(p, DFX_BOUND_X_NORM, 1, cases[i].rows, 0, 90);
         pair_f32(p, DFX_BOUND_W_SCALE, 1, cases[i].cols, 1e-5f, 1e-3f);
@@ -29,7 +37,7 @@ static void check_bounds(pair *p) {
                 pair_weight(p, DFX_BOUND_V_B, cases[i].b, 1, cases[i].v_cols, 4);
         }
         pair_f32(p, 0, 1, cases[i].rows, NAN, NAN);
-        p->params = (dfx_op_params){.scale = dfx_bound_scale(3072)};
+        p->params = (dfx_op_params){.scale = dfx_bound_scale(3072), .whole = cases[i].whole};
         pair_end(p, PAIR_SAME);
     }
 }

@@ -76,7 +76,8 @@ dfx_tensors *mlp_open(tmpdir *dir, const char *in, bool in_is_scaled, const char
                             {"joined", out, out_is_scaled, N, A + F},
                             {"k", in, in_is_scaled, A, D},
                             {"v", in, in_is_scaled, A, D},
-                            {"wide", out, out_is_scaled, N, MLP_GAP + A + F}};
+                            {"wide", out, out_is_scaled, N, MLP_GAP + A + F},
+                            {"out", out, out_is_scaled, N, A}};
     return open_layers(dir, layers, DFX_COUNT(layers));
 }
 

@@ -4,9 +4,10 @@
 #include <string.h>
 
 #include "tests/attended_block.h"
+#include "tests/attended_seen.h"
 #include "tests/mlp_trial.h"
 
-enum { T = MLP_T, D = MLP_D, A = MLP_A, F = MLP_F, H = ATTENDED_H, E = ATTENDED_E };
+enum { T = MLP_T, D = MLP_D, A = MLP_A, F = MLP_F };
 
 /* The last four ops, whatever made q, k and v; `values` is the values' product. */
 static void has_one_scale(const dfx_program *p, const dfx_op *values) {
@@ -133,73 +134,16 @@ static void fusing_attention_survives_failing_allocations(void **state) {
 
 /* ---- what they compute ---- */
 
-/* A run, and what attention should make of its operands, [n_tokens, A]; `greatest` magnitude of its values. */
+/* A run, and what attention has seen. */
 typedef struct attended_trial {
     mlp_trial r; /* first: the probe's */
-    double q[T * A], k[T * A], v[T * A], want[T * A], greatest;
+    attended_seen seen;
 } attended_trial;
-
-/* Softmax of scores over all keys; means of values, of one head. */
-static void attend(attended_trial *a, int h) {
-    int n = a->r.n_tokens;
-    for (int t = 0; t < n; t++) {
-        double p[T], max = -INFINITY, sum = 0;
-        for (int s = 0; s < n; s++) {
-            p[s] = 0;
-            for (int i = h * E; i < (h + 1) * E; i++)
-                p[s] += a->q[t * A + i] * a->k[s * A + i] / sqrt(E);
-            max = fmax(max, p[s]);
-        }
-        for (int s = 0; s < n; s++)
-            sum += p[s] = exp(p[s] - max);
-        for (int i = h * E; i < (h + 1) * E; i++) {
-            a->want[t * A + i] = 0;
-            for (int s = 0; s < n; s++)
-                a->want[t * A + i] += p[s] / sum * a->v[s * A + i];
-        }
-    }
-}
-
-static double at(const dfx_mat *m, int64_t row, int64_t col) {
-    return (double)((const float *)m->ptr)[row * m->ld + col];
-}
-
-/* q, k and v as ATTENTION has them. */
-static void read_values(attended_trial *a, const dfx_mat *m) {
-    for (int i = 0; i < a->r.n_tokens * A; i++) {
-        a->q[i] = at(&m[DFX_ATTN_Q], i / A, i % A);
-        a->k[i] = at(&m[DFX_ATTN_K], i / A, i % A);
-        a->v[i] = at(&m[DFX_ATTN_V], i / A, i % A);
-    }
-}
-
-/* What codes of ATTENTION_CODES stand for. */
-static void decode_operands(attended_trial *a, const dfx_mat *m) {
-    const dfx_mat *q = &m[DFX_ATTN_Q], *k = &m[DFX_ATTN_K], *v = &m[DFX_ATTN_V];
-    const dfx_mat *center = &m[DFX_ATTN_CENTER];
-    for (int i = 0; i < a->r.n_tokens * A; i++) {
-        int t = i / A, c = i % A;
-        uint8_t value = ((const uint8_t *)v->ptr)[c * v->ld + dfx_v_codes_place(t)];
-        a->q[i] = ((const int8_t *)q->ptr)[t * q->ld + c] * at(&m[DFX_ATTN_Q_SCALE], t, c / E);
-        a->k[i] = ((const int8_t *)k->ptr)[t * k->ld + c] * at(center, DFX_CENTER_KEY_SCALE, c);
-        a->v[i] = (double)dfx_e4m3_to_f32(value) * at(center, DFX_CENTER_VALUE_SCALE, c) +
-                  at(center, DFX_CENTER_VALUE, c);
-    }
-}
 
 static void look(void *user, const dfx_op *op, const dfx_op_call *call) {
     attended_trial *a = user;
     mlp_look(&a->r, op, call);
-    if (op->kind == DFX_OP_ATTENTION)
-        read_values(a, call->m);
-    else if (op->kind == DFX_OP_ATTENTION_CODES)
-        decode_operands(a, call->m);
-    else
-        return;
-    for (int i = 0; i < a->r.n_tokens * A; i++)
-        a->greatest = fmax(a->greatest, fabs(a->v[i]));
-    for (int h = 0; h < H; h++)
-        attend(a, h);
+    attended_look(&a->seen, call);
 }
 
 /* Values are what the weights say of x, and no further out than 448 bounds of any row. Their codes are off by 1/16 of the way
@@ -208,8 +152,8 @@ static void check_values(const attended_trial *a, bool in_codes) {
     mlp_weights v = mlp_weights_read(&a->r, "v", A, D);
     for (int i = 0; i < a->r.n_tokens * A; i++) {
         double size, want = mlp_product_at(&v, &a->r.seen.x[i / A * D], i % A, &size);
-        double off = (D + 16) * 0x1p-24 * size + (in_codes ? a->greatest / 8 : 0);
-        assert_true(fabs(a->v[i] - want) <= off);
+        double off = (D + 16) * 0x1p-24 * size + (in_codes ? a->seen.greatest / 8 : 0);
+        assert_true(fabs(a->seen.v[i] - want) <= off);
         for (int t = 0; t < a->r.n_tokens; t++)
             assert_true(fabs(want) < 448 * (double)a->r.seen.scales[t]);
     }
@@ -219,8 +163,8 @@ static void check_values(const attended_trial *a, bool in_codes) {
 /* Codes stand for attention to half a step of the bound. Its weights are off by 2e-5 (test_cpu_attention.c). */
 static void check_attention(const attended_trial *a) {
     for (int i = 0; i < a->r.n_tokens * A; i++) {
-        double scale = (double)a->r.seen.scales[i / A], want = a->want[i];
-        double off = mlp_half_step(want, scale) + 2e-5 * a->greatest;
+        double scale = (double)a->r.seen.scales[i / A], want = a->seen.want[i];
+        double off = mlp_half_step(want, scale) + 2e-5 * a->seen.greatest;
         if (!(fabs(a->r.seen.first[i] - want) <= off))
             fail_msg("row %d column %d: got %g, want %g to %g", i / A, i % A, a->r.seen.first[i],
                      want, off);

@@ -67,13 +67,13 @@ static float greatest(const dfx_mat *row) {
 dfx_status dfx_cpu_bound(dfx_cpu *cpu, const dfx_op_call *call) {
     const dfx_mat *m = call->m, *y = &m[0];
     const float *x_norm = m[DFX_BOUND_X_NORM].ptr;
-    float *out = y->ptr, scale = call->p.scale, least = 0;
+    float *out = y->ptr, scale = call->p.scale, least = 0, norm = greatest(&m[DFX_BOUND_X_NORM]);
     float slope = scale * greatest(&m[DFX_BOUND_W_SCALE]), offset = greatest(&m[DFX_BOUND_B]) / 448;
     if (m[DFX_BOUND_V_SCALE].ptr)
-        least = greatest(&m[DFX_BOUND_X_NORM]) * (scale * greatest(&m[DFX_BOUND_V_SCALE])) +
-                greatest(&m[DFX_BOUND_V_B]) / 448;
+        least =
+            norm * (scale * greatest(&m[DFX_BOUND_V_SCALE])) + greatest(&m[DFX_BOUND_V_B]) / 448;
     for (int64_t t = 0; t < y->cols; t++) {
-        float bound = x_norm[t] * slope + offset;
+        float bound = (call->p.whole ? norm : x_norm[t]) * slope + offset;
         bound = bound >= least ? bound : isnan(bound) ? bound : least;
         out[t] = bound < 0x1p-100f ? 1 : bound < 0x1p100f ? bound : NAN;
     }

@@ -1,5 +1,6 @@
 /* BOUND: scales of codes from what their values may be at the most (kernels/ops.h).
- *     y[t] = x_norm[t] * (scale * max w_scale) + max |b| / 448, not below max x_norm * (scale * max v_scale) + max |v_b| / 448
+ *     y[t] = x_norm[t] * (scale * max w_scale) + max |b| / 448, not below max x_norm * (scale * max v_scale) + max |v_b| / 448;
+ *     whole: max x_norm for x_norm[t]
  * Bound: latency. Blocks are few, and each finds all that is greatest by itself: they are in the second level cache. */
 #include "kernels/cuda/cuda_codes.cuh"
 
@@ -12,6 +13,7 @@ typedef struct bound_args {
     dfx_cuda_weights w_scale, b, v_scale, v_b, norms; /* norms: x_norm again */
     int64_t rows, cols, v_cols;                      /* v_cols: 0 where there is no v_scale */
     float scale;
+    bool whole;
 } bound_args;
 
 /* The greatest of a thread's magnitudes of a row. */
@@ -58,10 +60,11 @@ static __global__ void __launch_bounds__(ROWS) bound_rows(bound_args a) {
     if (a.v_cols) {
         most[V_SCALE] = greatest_of(a.v_scale, a.v_cols);
         most[V_B] = greatest_of(a.v_b, a.v_cols);
-        most[NORMS] = greatest_of(a.norms, a.rows);
     }
+    if (a.v_cols || a.whole)
+        most[NORMS] = greatest_of(a.norms, a.rows);
     join_block(most, warps);
-    float bound = bound_of(x_norm, a.scale, most[W_SCALE], most[B]);
+    float bound = bound_of(a.whole ? most[NORMS] : x_norm, a.scale, most[W_SCALE], most[B]);
     if (a.v_cols)
         bound = dfx_cuda_greater(bound, bound_of(most[NORMS], a.scale, most[V_SCALE], most[V_B]));
     if (row < a.rows)
@@ -84,6 +87,7 @@ extern "C" dfx_status dfx_cuda_bound(dfx_cuda *cuda, const dfx_op_call *call) {
     a.rows = m[0].cols;
     a.cols = m[DFX_BOUND_W_SCALE].cols;
     a.scale = call->p.scale;
+    a.whole = call->p.whole;
     bound_rows<<<(unsigned)dfx_cuda_ceil_div(a.rows, ROWS), ROWS, 0, cuda->compute>>>(a);
     return dfx_cuda_check(cuda, cudaGetLastError(), "bound");
 }

@@ -115,8 +115,8 @@ run 2 "ops: no such op" ops --device cpu --like tiny --size 64x64 --runs 1 --onl
 said 'no op'
 run 0 "ops" ops --device cpu --like tiny --size 64x64 --runs 1 --quant fp8
 printed_like '^tiny, fp8, 64x64, [0-9]+ text tokens; floor: profile '
-printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +2  step attention 80x256, 2 heads, 80 keys$'
-printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +1  step attention 80x256, 2 heads, 80 keys, to codes$'
+printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +1  step attention 16x256, 2 heads, 80 keys$'
+printed_like '^ +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ +3  step attention 80x256, 2 heads, 80 keys, to codes$'
 printed_like 'step linear F8_E4M3 16x1024, K 256, bias, gelu, to codes$'
 printed_like 't5 rmsnorm'
 printed_like 'decode conv2d .*, upsampled$'

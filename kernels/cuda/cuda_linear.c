@@ -6,7 +6,7 @@
  *              f32.
  *   direct     plain products whose rest is b, or b and GELU, or b and r: cuBLASLt writes y itself.
  *   fused      where there is a kernel that does it all (cuda_fused.h): codes, x included; on Hopper also BF16 with t and u,
- *              or a gate, and many rows of BF16 that are not direct, or end in GELU.
+ *              and many rows of BF16.
  *   down       codes times few columns of BF16, as t is made: a kernel of its own (cuda_down.h).
  *   the rest   sums go to the workspace, a tile that mostly stays in the second level cache, those of t u^T beside them, and
  *              from there through the epilogue to y. Codes beside plain weights become BF16, which is exact, and their
@@ -26,6 +26,7 @@ enum {
     CODES_GRAIN = 16,
     TILE_GRAIN = 128,  /* tiles of products are cut at its multiples */
     FUSED_ROWS = 1024, /* with fewer, tiles leave multiprocessors idle, for which cuBLASLt cuts K */
+    GATED_ROWS = 512,  /* the same, where it cannot end them itself */
     FUSED_DIRECT_K = 1024, /* with less, cuBLASLt takes less time for what it can do by itself */
 };
 
@@ -122,8 +123,8 @@ static cut cut_of(const dfx_op_call *call) {
     return c;
 }
 
-/* Whether one kernel shall do it all, if it can: codes; BF16 with t and u, with a gate, or with rows enough, unless K is short and
- * cuBLASLt can write y itself (numbers in kernels/PERF.md). */
+/* Whether one kernel shall do it all, if it can: codes; BF16 with t and u, or with rows enough, unless K is short and cuBLASLt can
+ * write y itself (numbers in kernels/PERF.md). */
 static bool wants_fused(const dfx_op_call *call) {
     const dfx_mat *m = call->m;
     if (present(&m[DFX_LINEAR_SCALE]) || is_coded(call))
@@ -131,7 +132,7 @@ static bool wants_fused(const dfx_op_call *call) {
     if (m[DFX_LINEAR_W].dtype != DFX_DTYPE_BF16 || m[DFX_LINEAR_X].dtype != DFX_DTYPE_BF16)
         return false;
     bool plain = is_direct(call) && call->p.act == DFX_ACT_NONE;
-    return present(&m[DFX_LINEAR_T]) || (m[0].rows > SKINNY_ROWS && present(&m[DFX_LINEAR_GATE])) ||
+    return present(&m[DFX_LINEAR_T]) || (m[0].rows >= GATED_ROWS && present(&m[DFX_LINEAR_GATE])) ||
            (m[0].rows >= FUSED_ROWS && (!plain || m[DFX_LINEAR_X].cols >= FUSED_DIRECT_K));
 }
 

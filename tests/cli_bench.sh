@@ -142,25 +142,41 @@ image 6 "image: no earlier run" --compare none.json
 said 'none.json'
 image 4 "image: nothing fits" --vram-budget 2M,1M
 said 'does not fit'
+image 2 "image: formats" --quant int8,int4
+said '--quant'
+image 2 "image: sizes" --size 256x256,
+said '--size'
+image 2 "image: series" -m a -m b --quant int8,fp8,bf16 --size 64x64,128x64,192x64,256x64,320x64,384x64
+said 'wanted at most 32 series of pictures, found 2 models in 3 formats at 6 sizes'
 image 0 "image" --vram-budget 60M,1M,38M -o pictures
 printed_like '^  60\.0 MiB +[0-9.]+ MiB '
 printed_like '^   1\.0 MiB  does not fit$'
 printed_like '^the picture is the same at every budget$'
 [ "$(wc -l <pictures.csv)" -eq 4 ] || fault "image: $(wc -l <pictures.csv) lines of CSV"
-[ "$(awk -F, '{ print NF }' pictures.csv | sort -u)" = 15 ] || fault "image: columns of CSV: $(awk -F, '{ print NF }' pictures.csv)"
-grep -qE '^62914560,yes,[0-9]+,[0-9.]+,' pictures.csv || fault "image: $(cat pictures.csv)"
-grep -qE '^1048576,no,,' pictures.csv || fault "image: $(cat pictures.csv)"
-awk -F, '$2 == "yes" && ($3 > $1 || $6 > $5 || $5 > $7 || $9 <= 0) { exit 1 }' pictures.csv || fault "image: $(cat pictures.csv)"
-[ "$(awk -F, '$2 == "yes" { print $15 }' pictures.csv | sort -u | wc -l)" -eq 1 ] || fault "image: pictures differ"
+[ "$(awk -F, '{ print NF }' pictures.csv | sort -u)" = 22 ] || fault "image: columns of CSV: $(awk -F, '{ print NF }' pictures.csv)"
+grep -qE '^"scenes",stored,256,256,2,[0-9]+,16,62914560,yes,[0-9]+,[0-9.]+,' pictures.csv || fault "image: $(cat pictures.csv)"
+grep -qE ',16,1048576,no,,' pictures.csv || fault "image: $(cat pictures.csv)"
+awk -F, '$9 == "yes" && ($10 > $8 || $13 > $12 || $12 > $14 || $16 <= 0) { exit 1 }' pictures.csv || fault "image: $(cat pictures.csv)"
+[ "$(awk -F, '$9 == "yes" { print $22 }' pictures.csv | sort -u | wc -l)" -eq 1 ] || fault "image: pictures differ"
 grep -q '</svg>' pictures.svg || fault "image: no chart"
 image 0 "image: compared" --vram-budget 60M,38M --compare pictures.json
 printed_like '^against pictures\.json$'
 printed_like '^verdict: '
 image 2 "image: compared with another size" --size 128x128 --vram-budget 60M --compare pictures.json
 said 'pictures.json: cannot be compared: width there is 256, here 128'
+image 0 "image: formats and sizes" --quant int8,bf16 --size 128x64,64x128 --vram-budget 60M -o four
+printed_like '^scenes, int8, 64x128, 2 steps, '
+printed_like '^scenes, bf16, 128x64, 2 steps, '
+[ "$(wc -l <four.csv)" -eq 5 ] || fault "image: formats and sizes: $(wc -l <four.csv) lines of CSV"
+[ "$(awk -F, 'NR > 1 { print $2, $3 "x" $4, $9 }' four.csv | tr '\n' ';')" = "int8 128x64 yes;int8 64x128 yes;bf16 128x64 yes;bf16 64x128 yes;" ] ||
+    fault "image: formats and sizes: $(cat four.csv)"
+[ "$(grep -c '<g ' four.svg)" -eq 4 ] || fault "image: formats and sizes: charts"
+image 0 "image: formats compared" --quant bf16,fp8 --size 128x64 --vram-budget 60M --compare four.json
+printed_like '^scenes, bf16, 128x64$'
+printed_like '^scenes, fp8, 128x64: not there before$'
 image 0 "image: JSON" --json --compare pictures.json
 [ "$(wc -l <out)" -eq 1 ] || fault "image: JSON: $(wc -l <out) lines"
-printed_like '^\{"device":\{"name":.*"rows":\[\{"budget_bytes":[0-9]+,"fits":true,"cold_seconds":'
+printed_like '^\{"device":\{"name":.*"series":\[\{"model":"scenes","quant":"stored",.*"rows":\[\{"budget_bytes":[0-9]+,"fits":true,"cold_seconds":'
 said 'not there before'
 
 # The file that it writes to measure a folder has gone, whatever happens.

@@ -293,8 +293,10 @@ static void bench_ops_counts_ops_of_one_shape(void **state) {
     "{\"budget_bytes\":" #budget ",\"fits\":true,\"seconds\":[" runs                          \
     "],\"median_seconds\":" #median ",\"peak_device_bytes\":" #peak ",\"picture\":\"" picture \
     "\"}"
-#define RUN(width, rows)                                                                          \
-    "{\"device\":{\"name\":\"NVIDIA H200\"},\"model\":\"m\",\"quant\":\"int8\",\"width\":" #width \
+#define RUN(width, rows) \
+    "{\"device\":{\"name\":\"NVIDIA H200\"},\"series\":[" SERIES("int8", width, rows) "]}"
+#define SERIES(quant, width, rows)                               \
+    "{\"model\":\"m\",\"quant\":\"" quant "\",\"width\":" #width \
     ",\"height\":64,\"steps\":4,\"text_length\":8,\"rows\":[" rows "]}"
 
 static json_t *parse(const char *text) {
@@ -366,16 +368,36 @@ static void bench_compare_of_budgets_that_come_and_go(void **state) {
     verdict_is(dir, with, RUN(64, ROW(2147483648, "1.0", 1.0, 1, "a")), "not there before\n");
 }
 
+/* Series are found by what they are of, in whatever order. */
+static void bench_compare_of_several_series(void **state) {
+    tmpdir *dir = *state;
+#define TWO(first, second) \
+    "{\"device\":{\"name\":\"NVIDIA H200\"},\"series\":[" first "," second "]}"
+    static const char then[] = TWO(SERIES("int8", 64, ROW(1073741824, "1.0", 1.0, 1, "a")),
+                                   SERIES("fp8", 64, ROW(1073741824, "2.0", 2.0, 1, "b"))),
+                      now[] = TWO(SERIES("fp8", 64, ROW(1073741824, "2.5", 2.5, 1, "b")),
+                                  SERIES("int8", 32, ROW(1073741824, "0.5", 0.5, 1, "c")));
+    verdict_is(dir, then, then, "verdict: no change at 2 budgets\n");
+    verdict_is(dir, then, now,
+               "m, fp8, 64x64\n    1.00 GiB      2.500 s  was     2.000 s   +25.0 %  slower\n"
+               "m, int8, 32x64: not there before\n"
+               "verdict: slower at 1 of 1 budget (25.0 % at 1.00 GiB, m, fp8, 64x64)\n");
+#undef TWO
+}
+
 static void bench_compare_refuses_what_is_not_the_same(void **state) {
     tmpdir *dir = *state;
     dfx_bench_text text;
     static const char run[] = RUN(64, ROW(1073741824, "1.0", 1.0, 1, "a"));
     assert_int_equal(compare_texts(dir, RUN(32, ""), run, &text), DFX_E_USAGE);
     said_error(&dir->log, "old.json: cannot be compared: width there is 32, here 64");
-    assert_int_equal(compare_texts(dir, "{\"rows\":[]}", run, &text), DFX_E_USAGE);
+    assert_int_equal(compare_texts(dir, "{\"series\":[]}", run, &text), DFX_E_USAGE);
     said_error(&dir->log, "the device there is \"\", here \"NVIDIA H200\"");
     assert_int_equal(compare_texts(dir, "{}", run, &text), DFX_E_FORMAT);
-    said_error(&dir->log, "rows");
+    said_error(&dir->log, "series");
+    static const char none[] = "{\"device\":{\"name\":\"NVIDIA H200\"},\"series\":[]}";
+    assert_int_equal(compare_texts(dir, none, run, &text), DFX_E_USAGE);
+    said_error(&dir->log, "old.json: cannot be compared: model there is \"\", here \"m\"");
     static const char zero[] = RUN(64, ROW(1073741824, "0", 1.0, 1, "a"));
     assert_int_equal(compare_texts(dir, zero, run, &text), DFX_E_FORMAT);
     said_error(&dir->log, "old.json: seconds: wanted numbers above 0");
@@ -395,25 +417,27 @@ static size_t count_of(const char *text, const char *words) {
 static void bench_svg_has_a_mark_a_budget(void **state) {
     tmpdir *dir = *state;
     static dfx_bench_image b; /* zeroed */
-    snprintf(b.model, sizeof(b.model), "<a & b>");
+    dfx_bench_image_series *s = &b.series[0];
+    b.n_series = 1;
+    snprintf(s->model, sizeof(s->model), "<a & b>");
     for (int i = 0; i < 3; i++) {
-        b.rows[i] = (dfx_bench_image_row){.budget_bytes = (uint64_t)(3 - i) << 30,
-                                          .fits = i < 2,
-                                          .planned_seconds = 1,
-                                          .floor_seconds = 0.5};
-        dfx_bench_sample_add(&b.rows[i].seconds, 1 + i);
+        s->rows[i] = (dfx_bench_image_row){.budget_bytes = (uint64_t)(3 - i) << 30,
+                                           .fits = i < 2,
+                                           .planned_seconds = 1,
+                                           .floor_seconds = 0.5};
+        dfx_bench_sample_add(&s->rows[i].seconds, 1 + i);
     }
-    for (b.n_rows = 1; b.n_rows <= 3; b.n_rows++) {
+    for (s->n_rows = 1; s->n_rows <= 3; s->n_rows++) {
         dfx_bench_text text = {.sink = &dir->log.sink};
         dfx_bench_image_svg(&b, &text);
         assert_int_equal(text.status, DFX_OK);
-        assert_int_equal(count_of(text.text, "<circle"), b.n_rows < 2 ? 1 : 2);
+        assert_int_equal(count_of(text.text, "<circle"), s->n_rows < 2 ? 1 : 2);
         assert_int_equal(count_of(text.text, "<polyline"), 3);
         assert_int_equal(count_of(text.text, "&lt;a &amp; b>"), 1);
         assert_null(strstr(text.text, "nan"));
         assert_null(strstr(text.text, "inf"));
         assert_non_null(strstr(text.text, "</svg>\n"));
-        if (b.n_rows == 3) { /* the smaller budget's, slower, is to the left and higher up */
+        if (s->n_rows == 3) { /* the smaller budget's, slower, is to the left and higher up */
             double x[2], y[2];
             assert_int_equal(sscanf(strstr(text.text, "class=\"measured\" points=") + 25,
                                     "%lf,%lf %lf,%lf", &x[0], &y[0], &x[1], &y[1]),
@@ -422,6 +446,28 @@ static void bench_svg_has_a_mark_a_budget(void **state) {
         }
         dfx_bench_text_fini(&text);
     }
+}
+
+/* One below the other, each with its axes; the second fits nowhere and has a line that says so. */
+static void bench_svg_has_a_chart_a_series(void **state) {
+    tmpdir *dir = *state;
+    static dfx_bench_image b = {.n_series = 3}; /* else zeroed */
+    dfx_bench_text text = {.sink = &dir->log.sink};
+    for (int i = 0; i < 3; i++) {
+        b.series[i].rows[0] =
+            (dfx_bench_image_row){.budget_bytes = 1u << 30, .fits = i != 1, .planned_seconds = 1};
+        dfx_bench_sample_add(&b.series[i].rows[0].seconds, 1);
+        b.series[i].n_rows = 1;
+    }
+    dfx_bench_image_svg(&b, &text);
+    assert_int_equal(text.status, DFX_OK);
+    assert_int_equal(count_of(text.text, "<g "), 3);
+    assert_int_equal(count_of(text.text, "</g>"), 3);
+    assert_int_equal(count_of(text.text, "<circle"), 2);
+    assert_int_equal(count_of(text.text, "fits none of its budgets"), 1);
+    assert_int_equal(count_of(text.text, "translate(0 840)"), 1);
+    assert_int_equal(count_of(text.text, "height=\"1260\""), 1);
+    dfx_bench_text_fini(&text);
 }
 
 int main(void) {
@@ -441,8 +487,10 @@ int main(void) {
         TEST(bench_compare_does_not_judge_noise),
         TEST(bench_compare_tells_memory_and_picture),
         TEST(bench_compare_of_budgets_that_come_and_go),
+        TEST(bench_compare_of_several_series),
         TEST(bench_compare_refuses_what_is_not_the_same),
         TEST(bench_svg_has_a_mark_a_budget),
+        TEST(bench_svg_has_a_chart_a_series),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,9 +1,10 @@
-/* See bench_compare.h. A budget is faster when each median lies outside of the other's runs, and they are a hundredth apart: what
+/* See bench_compare.h. Series are compared that are of the same model, format, size, steps and so on. A budget is faster when each median lies outside of the other's runs, and they are a hundredth apart: what
  * overlaps more is called the same. */
 #include "tools/bench_compare.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/json.h"
@@ -13,10 +14,13 @@ static const double LEAST_CHANGE = 0.01;
 
 typedef enum verdict { SAME, FASTER, SLOWER, N_VERDICTS } verdict;
 
+enum { LABEL_BYTES = 192 };
+
 typedef struct tally {
     int n[N_VERDICTS];
     double worst[N_VERDICTS]; /* the greatest change */
     int64_t worst_budget[N_VERDICTS];
+    char worst_label[N_VERDICTS][LABEL_BYTES]; /* of its series; "" where there is one alone */
     int n_other_pictures;
 } tally;
 
@@ -78,23 +82,46 @@ static dfx_status same_text(const char *what, const char *then, const char *now,
                     name, what, then, now);
 }
 
-static dfx_status same_subject(const json_t *then, const char *name, const json_t *now,
-                               const dfx_sink *sink) {
-    static const char *const texts[] = {"model", "quant"}, *const numbers[] = {"width", "height",
-                                                                               "steps",
-                                                                               "text_length"};
-    DFX_TRY(same_text("the device", text_of(json_object_get(then, "device"), "name"),
-                      text_of(json_object_get(now, "device"), "name"), name, sink));
-    for (size_t i = 0; i < DFX_COUNT(texts); i++)
-        DFX_TRY(same_text(texts[i], text_of(then, texts[i]), text_of(now, texts[i]), name, sink));
-    for (size_t i = 0; i < DFX_COUNT(numbers); i++)
-        if (whole_of(then, numbers[i]) != whole_of(now, numbers[i]))
+static const char *const TEXTS[] = {"model", "quant"}, *const NUMBERS[] = {"width", "height",
+                                                                           "steps", "text_length",
+                                                                           "attention_bits"};
+
+static bool is_same(const json_t *a, const json_t *b) {
+    for (size_t i = 0; i < DFX_COUNT(TEXTS); i++)
+        if (strcmp(text_of(a, TEXTS[i]), text_of(b, TEXTS[i])) != 0)
+            return false;
+    for (size_t i = 0; i < DFX_COUNT(NUMBERS); i++)
+        if (whole_of(a, NUMBERS[i]) != whole_of(b, NUMBERS[i]))
+            return false;
+    return true;
+}
+
+static const json_t *find_series(const json_t *all, const json_t *like) {
+    for (size_t i = 0; i < json_array_size(all); i++)
+        if (is_same(json_array_get(all, i), like))
+            return json_array_get(all, i);
+    return NULL;
+}
+
+/* Says in what the first series of two runs differ, which have none in common. */
+static dfx_status tell_difference(const json_t *then, const char *name, const json_t *now,
+                                  const dfx_sink *sink) {
+    for (size_t i = 0; i < DFX_COUNT(TEXTS); i++)
+        DFX_TRY(same_text(TEXTS[i], text_of(then, TEXTS[i]), text_of(now, TEXTS[i]), name, sink));
+    for (size_t i = 0; i < DFX_COUNT(NUMBERS); i++)
+        if (whole_of(then, NUMBERS[i]) != whole_of(now, NUMBERS[i]))
             return dfx_fail(sink, DFX_E_USAGE,
                             "%s: cannot be compared: %s there is %" PRId64 ", here %" PRId64
                             "; measure the same thing",
-                            name, numbers[i], whole_of(then, numbers[i]),
-                            whole_of(now, numbers[i]));
+                            name, NUMBERS[i], whole_of(then, NUMBERS[i]),
+                            whole_of(now, NUMBERS[i]));
     return DFX_OK;
+}
+
+static const char *label_of(const json_t *series, char label[LABEL_BYTES]) {
+    snprintf(label, LABEL_BYTES, "%s, %s, %" PRId64 "x%" PRId64, text_of(series, "model"),
+             text_of(series, "quant"), whole_of(series, "width"), whole_of(series, "height"));
+    return label;
 }
 
 /* ---- judging */
@@ -107,8 +134,8 @@ static verdict judge(const timing *then, const timing *now, double *change) {
     return faster ? FASTER : SAME;
 }
 
-static void compare_row(const timing *then, const timing *now, int64_t budget, tally *t,
-                        dfx_bench_text *out) {
+static void compare_row(const timing *then, const timing *now, int64_t budget, const char *label,
+                        tally *t, dfx_bench_text *out) {
     static const char *const words[] = {"the same within the spread", "faster", "slower"};
     double change;
     verdict v = judge(then, now, &change);
@@ -116,6 +143,7 @@ static void compare_row(const timing *then, const timing *now, int64_t budget, t
     if (fabs(change) > fabs(t->worst[v])) {
         t->worst[v] = change;
         t->worst_budget[v] = budget;
+        snprintf(t->worst_label[v], LABEL_BYTES, "%s", label);
     }
     dfx_bench_text_add(out, "%8.2f GiB  %9.3f s  was %9.3f s  %+6.1f %%  %s",
                        (double)budget / (1 << 30), now->median, then->median, 100 * change,
@@ -139,39 +167,73 @@ static void conclude(const tally *t, dfx_bench_text *out) {
         dfx_bench_text_add(out, "no change at %d budget%s", n, n == 1 ? "" : "s");
     for (verdict v = SLOWER; v >= FASTER; v--)
         if (t->n[v])
-            dfx_bench_text_add(out, "%s%s at %d of %d budget%s (%.1f %% at %.2f GiB)",
+            dfx_bench_text_add(out, "%s%s at %d of %d budget%s (%.1f %% at %.2f GiB%s%s)",
                                v == FASTER && t->n[SLOWER] ? ", " : "",
                                v == SLOWER ? "slower" : "faster", t->n[v], n, n == 1 ? "" : "s",
-                               100 * fabs(t->worst[v]), (double)t->worst_budget[v] / (1 << 30));
+                               100 * fabs(t->worst[v]), (double)t->worst_budget[v] / (1 << 30),
+                               *t->worst_label[v] ? ", " : "", t->worst_label[v]);
     if (t->n_other_pictures)
         dfx_bench_text_add(out, "; the picture is another one at %d", t->n_other_pictures);
     dfx_bench_text_add(out, "\n");
 }
 
-dfx_status dfx_bench_compare(const json_t *then, const char *name, const json_t *now,
-                             const dfx_sink *sink, dfx_bench_text *out) {
+/* What two runs are compared by. */
+typedef struct comparison {
+    const char *name; /* of the earlier one */
+    const dfx_sink *sink;
+    dfx_bench_text *out;
+    tally t;
+} comparison;
+
+static dfx_status compare_series(comparison *c, const json_t *then, const json_t *now,
+                                 const char *label) {
     json_t *then_rows, *now_rows;
-    tally t = {0};
-    DFX_TRY(dfx_json_array(then, name, "rows", sink, &then_rows));
-    DFX_TRY(dfx_json_array(now, "this run", "rows", sink, &now_rows));
-    DFX_TRY(same_subject(then, name, now, sink));
+    DFX_TRY(dfx_json_array(then, c->name, "rows", c->sink, &then_rows));
+    DFX_TRY(dfx_json_array(now, "this run", "rows", c->sink, &now_rows));
     for (size_t i = 0; i < json_array_size(now_rows); i++) {
         const json_t *row = json_array_get(now_rows, i);
         int64_t budget = whole_of(row, "budget_bytes");
         const json_t *before = find_row(then_rows, budget);
         timing was, is;
         if (!before) {
-            dfx_bench_text_add(out, "%8.2f GiB  not there before\n", (double)budget / (1 << 30));
+            dfx_bench_text_add(c->out, "%8.2f GiB  not there before\n", (double)budget / (1 << 30));
             continue;
         }
-        DFX_TRY(read_timing(before, name, sink, &was));
-        DFX_TRY(read_timing(row, "this run", sink, &is));
+        DFX_TRY(read_timing(before, c->name, c->sink, &was));
+        DFX_TRY(read_timing(row, "this run", c->sink, &is));
         if (was.fits && is.fits)
-            compare_row(&was, &is, budget, &t, out);
+            compare_row(&was, &is, budget, label, &c->t, c->out);
         else if (was.fits != is.fits)
-            dfx_bench_text_add(out, "%8.2f GiB  %s\n", (double)budget / (1 << 30),
+            dfx_bench_text_add(c->out, "%8.2f GiB  %s\n", (double)budget / (1 << 30),
                                is.fits ? "fits now, and did not" : "did fit, and does not now");
     }
-    conclude(&t, out);
+    return DFX_OK;
+}
+
+dfx_status dfx_bench_compare(const json_t *then, const char *name, const json_t *now,
+                             const dfx_sink *sink, dfx_bench_text *out) {
+    comparison c = {.name = name, .sink = sink, .out = out};
+    json_t *then_all, *now_all;
+    size_t n_same = 0, n;
+    DFX_TRY(dfx_json_array(then, name, "series", sink, &then_all));
+    DFX_TRY(dfx_json_array(now, "this run", "series", sink, &now_all));
+    DFX_TRY(same_text("the device", text_of(json_object_get(then, "device"), "name"),
+                      text_of(json_object_get(now, "device"), "name"), name, sink));
+    n = json_array_size(now_all);
+    for (size_t i = 0; i < n; i++)
+        n_same += find_series(then_all, json_array_get(now_all, i)) != NULL;
+    if (n_same == 0)
+        DFX_TRY(
+            tell_difference(json_array_get(then_all, 0), name, json_array_get(now_all, 0), sink));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *series = json_array_get(now_all, i), *was = find_series(then_all, series);
+        char label[LABEL_BYTES] = "";
+        if (n > 1)
+            dfx_bench_text_add(out, "%s%s\n", label_of(series, label),
+                               was ? "" : ": not there before");
+        if (was)
+            DFX_TRY(compare_series(&c, was, series, label));
+    }
+    conclude(&c.t, out);
     return DFX_OK;
 }

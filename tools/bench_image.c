@@ -12,11 +12,14 @@
 
 typedef struct job {
     const dfx_bench_image_question *question;
+    const dfx_bench_image_subject *subject;
     dfx_console *console;
     dfx_bench_image *out;
-    char error[1024]; /* the library's last one: what does not fit is no fault here */
+    dfx_bench_image_series *series; /* of out, the subject's */
+    char error[1024];               /* the library's last one: what does not fit is no fault here */
     char other_prompt[1024];
-    double first_step_end, last_step_end; /* of the picture at hand */
+    double first_step_end, last_step_end,
+        end_before; /* of the picture at hand; of the step before the last one */
 } job;
 
 static void say(void *user, dfx_level level, const char *text) {
@@ -33,6 +36,7 @@ static void on_progress(void *user, const dfx_progress *p) {
         return;
     if (p->step <= 1)
         j->first_step_end = p->step == 1 ? p->stage_seconds : 0;
+    j->end_before = j->last_step_end;
     j->last_step_end = p->stage_seconds;
 }
 
@@ -46,8 +50,8 @@ static dfx_request request_of(job *j, const dfx_model *model, uint32_t run) {
     dfx_request r;
     dfx_request_init(model, &r);
     r.prompt = run % 2 ? j->other_prompt : q->prompt;
-    r.width = q->width ? q->width : r.width;
-    r.height = q->height ? q->height : r.height;
+    r.width = j->subject->width ? j->subject->width : r.width;
+    r.height = j->subject->height ? j->subject->height : r.height;
     r.steps = q->steps ? q->steps : r.steps;
     r.text_length = q->text_length ? q->text_length : r.text_length;
     r.reuse = (float)q->reuse;
@@ -57,9 +61,11 @@ static dfx_request request_of(job *j, const dfx_model *model, uint32_t run) {
     return r;
 }
 
-/* A single step is all there is. */
+/* The end of each step but the last is told when the device has been given the next one, which may be late; so the last one seems
+ * short. With one or two steps all of them are counted. */
 static double step_seconds(const job *j, int n_steps) {
-    return n_steps > 1 ? (j->last_step_end - j->first_step_end) / (n_steps - 1) : j->last_step_end;
+    return n_steps > 2 ? (j->end_before - j->first_step_end) / (n_steps - 2)
+                       : j->last_step_end / n_steps;
 }
 
 static double computing_seconds(const dfx_model *m) {
@@ -84,10 +90,10 @@ static void keep(job *j, const dfx_model *m, const dfx_image *image, uint32_t ru
         row->planned_step_seconds = m->session.plan.step_seconds;
         row->planned_seconds = m->session.plan.image_seconds;
         row->floor_seconds = computing_seconds(m);
-        j->out->width = image->width;
-        j->out->height = image->height;
-        j->out->steps = image->steps;
-        j->out->text_length = image->text_length;
+        j->series->width = image->width;
+        j->series->height = image->height;
+        j->series->steps = image->steps;
+        j->series->text_length = image->text_length;
         return;
     }
     dfx_bench_sample_add(&row->seconds, image->seconds);
@@ -126,19 +132,21 @@ static dfx_status draw_all(job *j, dfx_model *model, dfx_bench_image_row *row) {
 }
 
 static void describe(job *j, const dfx_model *model) {
+    dfx_bench_image_series *s = j->series;
     dfx_model_info info;
     dfx_model_describe(model, &info);
     model->backend->vt->describe(model->backend, &j->out->facts);
-    snprintf(j->out->model, sizeof(j->out->model), "%s", info.name);
-    snprintf(j->out->quant, sizeof(j->out->quant), "%s",
-             dfx_q_name(dfx_packed_quant(model->packed)));
-    snprintf(j->out->profile, sizeof(j->out->profile), "%s", model->profile.name);
+    snprintf(s->model, sizeof(s->model), "%s", info.name);
+    snprintf(s->quant, sizeof(s->quant), "%s", dfx_q_name(dfx_packed_quant(model->packed)));
+    snprintf(s->profile, sizeof(s->profile), "%s", model->profile.name);
 }
 
 static dfx_status run_budget(job *j, uint64_t budget_bytes, dfx_bench_image_row *row) {
     dfx_open_options open = j->question->open;
     dfx_model *model;
     *row = (dfx_bench_image_row){.budget_bytes = budget_bytes};
+    open.model_path = j->subject->model_path;
+    open.quant = j->subject->quant;
     open.vram_budget_bytes = budget_bytes;
     open.sink = (dfx_sink){.say = say, .user = j};
     open.user = j;
@@ -155,23 +163,48 @@ static dfx_status run_budget(job *j, uint64_t budget_bytes, dfx_bench_image_row 
     return status;
 }
 
+/* Until the model says what it is. */
+static void name_series(const dfx_bench_image_subject *subject, dfx_bench_image_series *s) {
+    const char *slash = strrchr(subject->model_path, '/');
+    bool is_name = slash && slash[1];
+    snprintf(s->model, sizeof(s->model), "%s", is_name ? slash + 1 : subject->model_path);
+    snprintf(s->quant, sizeof(s->quant), "%s", subject->quant ? subject->quant : "");
+    s->width = subject->width;
+    s->height = subject->height;
+}
+
+/* All budgets of the subject; *n_fit more fit. */
+static dfx_status run_series(job *j, int *n_fit) {
+    const dfx_bench_image_question *q = j->question;
+    name_series(j->subject, j->series);
+    if (q->n_subjects > 1)
+        dfx_console_say(j->console, DFX_INFO, "%s %s", j->series->model, j->series->quant);
+    for (int i = 0; i < q->n_budgets; i++) {
+        dfx_bench_image_row *row = &j->series->rows[j->series->n_rows++];
+        dfx_status status = run_budget(j, q->budgets[i], row);
+        *n_fit += row->fits;
+        if (status == DFX_E_NOFIT && !row->fits)
+            dfx_console_say(j->console, DFX_INFO, "  does not fit: %s", j->error);
+        else if (status == DFX_E_CANCELLED)
+            return status;
+        else if (status != DFX_OK)
+            return dfx_console_fail(j->console, status, "%s", j->error);
+    }
+    return DFX_OK;
+}
+
 dfx_status dfx_bench_image_run(const dfx_bench_image_question *question, dfx_console *console,
                                dfx_bench_image *out) {
     job j = {.question = question, .console = console, .out = out};
     int n_fit = 0;
-    *out = (dfx_bench_image){.reuse = question->reuse,
-                             .attention_bits = question->open.attention_bits};
+    memset(out, 0, sizeof(*out)); /* too large for a stack */
+    out->reuse = question->reuse;
+    out->attention_bits = question->open.attention_bits;
     snprintf(j.other_prompt, sizeof(j.other_prompt), "%s ", question->prompt);
-    for (int i = 0; i < question->n_budgets; i++) {
-        dfx_bench_image_row *row = &out->rows[out->n_rows++];
-        dfx_status status = run_budget(&j, question->budgets[i], row);
-        n_fit += row->fits;
-        if (status == DFX_E_NOFIT && !row->fits)
-            dfx_console_say(console, DFX_INFO, "  does not fit: %s", j.error);
-        else if (status == DFX_E_CANCELLED)
-            return status;
-        else if (status != DFX_OK)
-            return dfx_console_fail(console, status, "%s", j.error);
+    for (int i = 0; i < question->n_subjects; i++) {
+        j.subject = &question->subjects[i];
+        j.series = &out->series[out->n_series++];
+        DFX_TRY(run_series(&j, &n_fit));
     }
     return n_fit ? DFX_OK : dfx_console_fail(console, DFX_E_NOFIT, "%s", j.error);
 }

@@ -1,4 +1,5 @@
-/* Whole pictures at several budgets of the device: how long, how much of it waiting, beside what the plan said. */
+/* Whole pictures of several models and sizes at several budgets of the device: how long, how much of it waiting, beside what the
+ * plan said. */
 #ifndef DFX_TOOLS_BENCH_IMAGE_H
 #define DFX_TOOLS_BENCH_IMAGE_H
 
@@ -7,14 +8,22 @@
 #include "tools/bench_sample.h"
 #include "tools/console.h"
 
-enum { DFX_BENCH_BUDGETS_MAX = 32 };
+enum { DFX_BENCH_BUDGETS_MAX = 32, DFX_BENCH_SERIES_MAX = 32 };
+
+/* What a series of pictures is of. */
+typedef struct dfx_bench_image_subject {
+    const char *model_path, *quant; /* as in dfx_open_options */
+    int width, height;              /* 0: the model's own */
+} dfx_bench_image_subject;
 
 typedef struct dfx_bench_image_question {
-    dfx_open_options open; /* its budget, callbacks and sink are set here */
+    dfx_open_options open; /* its model, quant, budget, callbacks and sink are set here */
+    dfx_bench_image_subject subjects[DFX_BENCH_SERIES_MAX];
+    int n_subjects;
     const char *prompt;
-    int width, height, steps, text_length; /* 0: the model's own */
-    double reuse;                          /* of the request; 0: all steps are whole */
-    uint32_t n_runs;                       /* warm pictures; one that is not counted goes before */
+    int steps, text_length; /* 0: the model's own */
+    double reuse;           /* of the request; 0: all steps are whole */
+    uint32_t n_runs;        /* warm pictures; one that is not counted goes before */
     uint64_t budgets[DFX_BENCH_BUDGETS_MAX]; /* bytes; 0: what the device has */
     int n_budgets;
 } dfx_bench_image_question;
@@ -25,7 +34,7 @@ typedef struct dfx_bench_image_row {
     bool fits;           /* false: there is no plan for this budget, and nothing below */
     double cold_seconds; /* of the first picture, which fills pinned memory from disk */
     dfx_bench_sample seconds;
-    dfx_bench_sample step_seconds; /* of each warm picture: a step but the first */
+    dfx_bench_sample step_seconds; /* of each warm picture: a step but the first and the last */
     double planned_step_seconds, planned_seconds;
     double floor_seconds; /* of the plan: computing alone */
     double wait_seconds;  /* of the last picture, as what follows */
@@ -35,14 +44,19 @@ typedef struct dfx_bench_image_row {
     double psnr;      /* against the picture of whole steps, in dB; with reuse alone */
 } dfx_bench_image_row;
 
-typedef struct dfx_bench_image {
-    dfx_device_facts facts;
+typedef struct dfx_bench_image_series {
     char model[128], quant[16], profile[64];
     int width, height, steps, text_length;
-    double reuse;
-    int attention_bits;
     dfx_bench_image_row rows[DFX_BENCH_BUDGETS_MAX];
     int n_rows;
+} dfx_bench_image_series;
+
+typedef struct dfx_bench_image {
+    dfx_device_facts facts;
+    double reuse;
+    int attention_bits;
+    dfx_bench_image_series series[DFX_BENCH_SERIES_MAX];
+    int n_series;
 } dfx_bench_image;
 
 /* Errors: those of opening and drawing but DFX_E_NOFIT, which is a row; DFX_E_NOFIT when no budget fits. */

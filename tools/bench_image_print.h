@@ -12,10 +12,11 @@ void dfx_bench_image_table(const dfx_bench_image *image);
 
 json_t *dfx_bench_image_json(const dfx_bench_image *image); /* a new reference; NULL: no memory */
 
-/* A line of names, then a line a budget; empty where a budget does not fit. */
+/* A line of names, then a line for each budget of each series; empty where a budget does not fit. */
 void dfx_bench_image_csv(const dfx_bench_image *image, dfx_bench_text *text);
 
-/* An SVG: seconds of a picture against the budget, medians with their spread; what the plan says; and the floor. */
+/* An SVG, a chart for each series, one below the other: seconds of a picture against the budget, medians with their spread; what
+ * the plan says; and the floor. */
 void dfx_bench_image_svg(const dfx_bench_image *image, dfx_bench_text *text);
 
 #endif

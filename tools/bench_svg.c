@@ -1,5 +1,5 @@
-/* The chart of `bench image`, by hand: two axes, three lines, and a mark with its spread for each budget. Rows may be in any
- * order; lines go from the smallest budget to the largest. */
+/* The charts of `bench image`, by hand, one a series: two axes, three lines, and a mark with its spread for each budget. Rows may
+ * be in any order; lines go from the smallest budget to the largest. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -36,11 +36,14 @@ static double at_y(const chart *c, double seconds) {
     return HEIGHT - BOTTOM - seconds / c->y_high * (HEIGHT - TOP - BOTTOM);
 }
 
-static void collect(chart *c, const dfx_bench_image *b) {
+/* False: none fits. */
+static bool collect(chart *c, const dfx_bench_image_series *b) {
     double high = 0;
     for (int i = 0; i < b->n_rows; i++)
         if (b->rows[i].fits)
             c->rows[c->n++] = &b->rows[i];
+    if (c->n == 0)
+        return false;
     qsort(c->rows, (size_t)c->n, sizeof(*c->rows), by_budget);
     for (int i = 0; i < c->n; i++)
         high = fmax(high, fmax(c->rows[i]->seconds.most, c->rows[i]->planned_seconds));
@@ -50,6 +53,7 @@ static void collect(chart *c, const dfx_bench_image *b) {
     c->x_low = fmax(first - margin, 0);
     c->x_high = last + margin;
     c->y_high = fmax(high * 1.08, 1e-6);
+    return true;
 }
 
 static void draw_axes(const chart *c) {
@@ -78,13 +82,17 @@ static double value_of(const dfx_bench_image_row *row, line_of line) {
                              : row->floor_seconds;
 }
 
+/* Of one budget alone a line is a dash. */
 static void draw_line(const chart *c, line_of line, const char *class, const char *label) {
-    int legend_x = WIDTH - RIGHT - 150 * (N_LINES - (int)line);
+    int legend_x = WIDTH - RIGHT - 150 * (N_LINES - (int)line), n = c->n == 1 ? 2 : c->n;
     dfx_bench_text_add(c->text, "<polyline class=\"%s\" points=\"", class);
-    for (int i = 0; i < c->n; i++)
+    for (int i = 0; i < n; i++) {
+        const dfx_bench_image_row *row = c->rows[c->n == 1 ? 0 : i];
+        double aside = c->n == 1 ? 24 * (2 * i - 1) : 0;
         dfx_bench_text_add(c->text, "%s%.1f,%.1f", i ? " " : "",
-                           at_x(c, (double)c->rows[i]->budget_bytes / GIB),
-                           at_y(c, value_of(c->rows[i], line)));
+                           at_x(c, (double)row->budget_bytes / GIB) + aside,
+                           at_y(c, value_of(row, line)));
+    }
     dfx_bench_text_add(c->text,
                        "\"/>\n<line class=\"%s\" x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\"/>"
                        "<text x=\"%d\" y=\"%d\">%s</text>\n",
@@ -119,18 +127,34 @@ static void add_escaped(dfx_bench_text *t, const char *text) {
         }
 }
 
-static void draw_title(const chart *c, const dfx_bench_image *b) {
-    dfx_bench_text_add(c->text, "<text class=\"title\" x=\"12\" y=\"20\">");
-    add_escaped(c->text, b->model);
-    dfx_bench_text_add(c->text, ", %s, %dx%d, %d steps, on ", b->quant, b->width, b->height,
-                       b->steps);
-    add_escaped(c->text, b->facts.name);
-    dfx_bench_text_add(c->text, "</text>\n");
+static void draw_title(dfx_bench_text *t, const dfx_bench_image *b,
+                       const dfx_bench_image_series *s) {
+    dfx_bench_text_add(t, "<text class=\"title\" x=\"12\" y=\"20\">");
+    add_escaped(t, s->model);
+    dfx_bench_text_add(t, ", %s, %dx%d, %d steps%s, on ", s->quant, s->width, s->height, s->steps,
+                       b->attention_bits == 8 ? ", attention in 8 bits" : "");
+    add_escaped(t, b->facts.name);
+    dfx_bench_text_add(t, "</text>\n");
+}
+
+/* A series that fits nowhere is a title and a line that says so. */
+static void draw_series(const dfx_bench_image *b, const dfx_bench_image_series *s,
+                        dfx_bench_text *text) {
+    chart c = {.text = text};
+    draw_title(text, b, s);
+    if (!collect(&c, s)) {
+        dfx_bench_text_add(text, "<text x=\"12\" y=\"%d\">fits none of its budgets</text>\n", TOP);
+        return;
+    }
+    draw_axes(&c);
+    draw_line(&c, FLOOR, "floor", "computing alone");
+    draw_line(&c, PLANNED, "planned", "as planned");
+    draw_line(&c, MEASURED, "measured", "measured");
+    draw_marks(&c);
 }
 
 void dfx_bench_image_svg(const dfx_bench_image *b, dfx_bench_text *text) {
-    chart c = {.text = text};
-    collect(&c, b);
+    int height = HEIGHT * b->n_series;
     dfx_bench_text_add(
         text,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d "
@@ -139,12 +163,11 @@ void dfx_bench_image_svg(const dfx_bench_image *b, dfx_bench_text *text) {
         ".measured{stroke:#1668b0}.planned{stroke:#d07010;stroke-dasharray:6 4}"
         ".floor{stroke:#777;stroke-dasharray:2 3}circle{fill:#1668b0}</style>\n"
         "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
-        WIDTH, HEIGHT, WIDTH, HEIGHT);
-    draw_title(&c, b);
-    draw_axes(&c);
-    draw_line(&c, FLOOR, "floor", "computing alone");
-    draw_line(&c, PLANNED, "planned", "as planned");
-    draw_line(&c, MEASURED, "measured", "measured");
-    draw_marks(&c);
+        WIDTH, height, WIDTH, height);
+    for (int i = 0; i < b->n_series; i++) {
+        dfx_bench_text_add(text, "<g transform=\"translate(0 %d)\">\n", i * HEIGHT);
+        draw_series(b, &b->series[i], text);
+        dfx_bench_text_add(text, "</g>\n");
+    }
     dfx_bench_text_add(text, "</svg>\n");
 }

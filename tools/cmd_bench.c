@@ -17,13 +17,13 @@ static const struct {
     dfx_args_option option;
     int parts;
 } TABLE[DFX_BENCH_N_OPTIONS] = {
-    [DFX_BENCH_MODEL] = {{"model", 'm', "a model"}, IMAGE},
+    [DFX_BENCH_MODEL] = {{"model", 'm', "a model", .listed = true}, IMAGE},
     [DFX_BENCH_DEVICE] = {{"device", 0, "auto, cpu or cuda"}, MACHINE | OPS | IMAGE},
     [DFX_BENCH_THREADS] = {{"threads", 0, "a number"}, MACHINE | OPS | IMAGE},
     [DFX_BENCH_DISK] = {{"disk", 0, "a file or a folder"}, MACHINE},
     [DFX_BENCH_QUEUE_DEPTH] = {{"queue-depth", 0, "a number"}, IO},
     [DFX_BENCH_ONLY] = {{"only", 0, "a part of an op's line"}, OPS},
-    [DFX_BENCH_QUANT] = {{"quant", 0, "bf16, int8, int8wo or fp8"}, OPS},
+    [DFX_BENCH_QUANT] = {{"quant", 0, "bf16, int8, int8wo or fp8"}, OPS | IMAGE},
     [DFX_BENCH_LIKE] = {{"like", 0, "flux-dev, flux-schnell, scenes or tiny"}, OPS},
     [DFX_BENCH_SIZE] = {{"size", 0, "WIDTHxHEIGHT"}, OPS | IMAGE},
     [DFX_BENCH_STEPS] = {{"steps", 0, "a number"}, IMAGE},

@@ -20,29 +20,91 @@ typedef struct image_settings {
     bool json;
 } image_settings;
 
-/* "12G,8G": each as --vram-budget of generate. */
-static dfx_status read_budgets(dfx_args *args, dfx_console *console, dfx_bench_image_question *q) {
-    char list[1024];
-    const char *given = args->value[DFX_BENCH_VRAM_BUDGET];
-    q->n_budgets = 1;
+/* ---- lists: "12G,8G", each as generate has it */
+
+typedef struct lists {
+    uint64_t budgets[DFX_BENCH_BUDGETS_MAX];
+    int quants[DFX_BENCH_SERIES_MAX]; /* indices into QUANTS */
+    int widths[DFX_BENCH_SERIES_MAX], heights[DFX_BENCH_SERIES_MAX];
+} lists;
+
+static const char *const QUANTS[] = {"auto", "bf16", "int8", "int8wo", "fp8", NULL};
+
+static bool read_budget(dfx_args *args, lists *l, int i) {
+    return dfx_args_bytes(args, DFX_BENCH_VRAM_BUDGET, &l->budgets[i]);
+}
+
+static bool read_quant(dfx_args *args, lists *l, int i) {
+    return dfx_args_choice(args, DFX_BENCH_QUANT, QUANTS, &l->quants[i]);
+}
+
+static bool read_size(dfx_args *args, lists *l, int i) {
+    return dfx_args_extent(args, DFX_BENCH_SIZE, DFX_SIZE_MULTIPLE, DFX_SIDE_MAX, &l->widths[i],
+                           &l->heights[i]);
+}
+
+/* Each piece of the option as if it were all of it; *n: how many. One that was not given is one piece, which stays as it is. */
+static dfx_status read_list(dfx_args *args, int option, int most,
+                            bool (*read)(dfx_args *args, lists *l, int i), lists *l, int *n,
+                            dfx_console *console) {
+    const char *given = args->value[option], *name = args->options[option].name;
+    char text[1024];
+    *n = 1;
     if (!given)
         return DFX_OK;
-    q->n_budgets = 0;
-    if ((size_t)snprintf(list, sizeof(list), "%s", given) >= sizeof(list))
-        return dfx_console_fail(console, DFX_E_USAGE,
-                                "--vram-budget: wanted a list of less than %zu bytes",
-                                sizeof(list));
-    for (char *rest = list, *piece; (piece = strsep(&rest, ","));) {
-        if (q->n_budgets == DFX_BENCH_BUDGETS_MAX)
-            return dfx_console_fail(console, DFX_E_USAGE,
-                                    "--vram-budget: wanted at most %d sizes, found more",
-                                    DFX_BENCH_BUDGETS_MAX);
-        args->value[DFX_BENCH_VRAM_BUDGET] = piece;
-        bool good = dfx_args_bytes(args, DFX_BENCH_VRAM_BUDGET, &q->budgets[q->n_budgets++]);
-        args->value[DFX_BENCH_VRAM_BUDGET] = given;
+    *n = 0;
+    if ((size_t)snprintf(text, sizeof(text), "%s", given) >= sizeof(text))
+        return dfx_console_fail(console, DFX_E_USAGE, "--%s: wanted a list of less than %zu bytes",
+                                name, sizeof(text));
+    for (char *rest = text, *piece; (piece = strsep(&rest, ","));) {
+        if (*n == most)
+            return dfx_console_fail(console, DFX_E_USAGE, "--%s: wanted at most %d, found more",
+                                    name, most);
+        args->value[option] = piece;
+        bool good = read(args, l, (*n)++);
+        args->value[option] = given;
         if (!good)
             return dfx_bench_misused(args, console);
     }
+    return DFX_OK;
+}
+
+/* The models of the command line, or the bundled one. */
+static dfx_status list_models(const dfx_args *args, dfx_console *console, image_settings *s,
+                              const char *models[DFX_ARGS_LISTED_MAX], int *n) {
+    *n = dfx_args_list(args, DFX_BENCH_MODEL, models);
+    if (*n > 0)
+        return DFX_OK;
+    models[(*n)++] = s->model;
+    return dfx_bundled_find(console, s->model);
+}
+
+/* Every model in every format at every size, and the budgets of each. */
+static dfx_status read_subjects(dfx_args *args, dfx_console *console, image_settings *s) {
+    static lists l; /* zeroed */
+    dfx_bench_image_question *q = &s->question;
+    const char *models[DFX_ARGS_LISTED_MAX];
+    int n_models, n_quants, n_sizes;
+    DFX_TRY(read_list(args, DFX_BENCH_VRAM_BUDGET, DFX_BENCH_BUDGETS_MAX, read_budget, &l,
+                      &q->n_budgets, console));
+    DFX_TRY(
+        read_list(args, DFX_BENCH_QUANT, DFX_BENCH_SERIES_MAX, read_quant, &l, &n_quants, console));
+    DFX_TRY(
+        read_list(args, DFX_BENCH_SIZE, DFX_BENCH_SERIES_MAX, read_size, &l, &n_sizes, console));
+    DFX_TRY(list_models(args, console, s, models, &n_models));
+    if (n_models * n_quants * n_sizes > DFX_BENCH_SERIES_MAX)
+        return dfx_console_fail(console, DFX_E_USAGE,
+                                "bench image: wanted at most %d series of pictures, found %d "
+                                "models in %d formats at %d sizes",
+                                DFX_BENCH_SERIES_MAX, n_models, n_quants, n_sizes);
+    memcpy(q->budgets, l.budgets, sizeof(q->budgets));
+    q->n_subjects = n_models * n_quants * n_sizes;
+    for (int i = 0; i < q->n_subjects; i++)
+        q->subjects[i] =
+            (dfx_bench_image_subject){.model_path = models[i / (n_quants * n_sizes)],
+                                      .quant = QUANTS[l.quants[i / n_sizes % n_quants]],
+                                      .width = l.widths[i % n_sizes],
+                                      .height = l.heights[i % n_sizes]};
     return DFX_OK;
 }
 
@@ -58,10 +120,7 @@ static dfx_status read_settings(dfx_args *args, dfx_console *console, image_sett
                                 "--prompt TEXT",
                                 args->word);
     DFX_TRY(dfx_bench_read_device(args, console, &choice));
-    DFX_TRY(read_budgets(args, console, q));
     if (!dfx_bench_read_runs(args, &q->n_runs) ||
-        !dfx_args_extent(args, DFX_BENCH_SIZE, DFX_SIZE_MULTIPLE, DFX_SIDE_MAX, &q->width,
-                         &q->height) ||
         !dfx_args_int(args, DFX_BENCH_STEPS, 1, DFX_STEPS_MAX, &q->steps) ||
         !dfx_args_int(args, DFX_BENCH_TEXT_LENGTH, 1, TEXT_LENGTH_MAX, &q->text_length) ||
         !dfx_args_real(args, DFX_BENCH_REUSE, 0, REUSE_MAX, &q->reuse) ||
@@ -83,12 +142,7 @@ static dfx_status read_settings(dfx_args *args, dfx_console *console, image_sett
     s->output = args->value[DFX_BENCH_OUTPUT];
     s->compare = args->value[DFX_BENCH_COMPARE];
     s->json = dfx_args_given(args, DFX_BENCH_JSON);
-    q->open.model_path = args->value[DFX_BENCH_MODEL];
-    if (!q->open.model_path) {
-        q->open.model_path = s->model;
-        return dfx_bundled_find(console, s->model);
-    }
-    return DFX_OK;
+    return read_subjects(args, console, s);
 }
 
 /* ---- files */

@@ -151,6 +151,7 @@ said 'wanted at most 32 series of pictures, found 2 models in 3 formats at 6 siz
 image 0 "image" --vram-budget 60M,1M,38M -o pictures
 printed_like '^  60\.0 MiB +[0-9.]+ MiB '
 printed_like '^   1\.0 MiB  does not fit$'
+printed_like '^scenes, stored, 256x256, 2 steps, [0-9]+ text tokens; profile cpu.*, link [0-9.]+ GB/s$'
 printed_like '^the picture is the same at every budget$'
 [ "$(wc -l <pictures.csv)" -eq 4 ] || fault "image: $(wc -l <pictures.csv) lines of CSV"
 [ "$(awk -F, '{ print NF }' pictures.csv | sort -u)" = 22 ] || fault "image: columns of CSV: $(awk -F, '{ print NF }' pictures.csv)"

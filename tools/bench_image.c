@@ -139,6 +139,7 @@ static void describe(job *j, const dfx_model *model) {
     snprintf(s->model, sizeof(s->model), "%s", info.name);
     snprintf(s->quant, sizeof(s->quant), "%s", dfx_q_name(dfx_packed_quant(model->packed)));
     snprintf(s->profile, sizeof(s->profile), "%s", model->profile.name);
+    s->link_bytes_per_s = model->profile.unified ? 0 : model->profile.link_bytes_per_s;
 }
 
 static dfx_status run_budget(job *j, uint64_t budget_bytes, dfx_bench_image_row *row) {

@@ -46,6 +46,7 @@ typedef struct dfx_bench_image_row {
 
 typedef struct dfx_bench_image_series {
     char model[128], quant[16], profile[64];
+    double link_bytes_per_s; /* of the profile; 0: device and host share their memory */
     int width, height, steps, text_length;
     dfx_bench_image_row rows[DFX_BENCH_BUDGETS_MAX];
     int n_rows;

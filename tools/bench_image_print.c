@@ -47,9 +47,11 @@ static void print_reuse(const dfx_bench_image_series *s, double reuse) {
 }
 
 static void print_series(const dfx_bench_image *b, const dfx_bench_image_series *s) {
-    printf("%s, %s, %dx%d, %d step%s, %d text tokens%s; profile %s\n\n", s->model, s->quant,
-           s->width, s->height, s->steps, s->steps == 1 ? "" : "s", s->text_length,
+    printf("%s, %s, %dx%d, %d step%s, %d text tokens%s; profile %s", s->model, s->quant, s->width,
+           s->height, s->steps, s->steps == 1 ? "" : "s", s->text_length,
            b->attention_bits == 8 ? ", attention in 8 bits" : "", s->profile);
+    dfx_bench_print_link(s->link_bytes_per_s);
+    puts("\n");
     puts("                           seconds of a picture              of a step\n"
          "    budget       peak      cold    median     least      most  measured   planned  ratio "
          "    wait       read     copied");
@@ -109,10 +111,11 @@ static json_t *series_json(const dfx_bench_image *b, const dfx_bench_image_serie
             return NULL;
         }
     }
-    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:o}", "model", s->model, "quant",
-                     s->quant, "profile", s->profile, "width", s->width, "height", s->height,
-                     "steps", s->steps, "text_length", s->text_length, "attention_bits",
-                     b->attention_bits, "rows", rows);
+    return json_pack("{s:s, s:s, s:s, s:f, s:i, s:i, s:i, s:i, s:i, s:o}", "model", s->model,
+                     "quant", s->quant, "profile", s->profile, "link_bytes_per_s",
+                     s->link_bytes_per_s, "width", s->width, "height", s->height, "steps", s->steps,
+                     "text_length", s->text_length, "attention_bits", b->attention_bits, "rows",
+                     rows);
 }
 
 json_t *dfx_bench_image_json(const dfx_bench_image *b) {

@@ -21,6 +21,11 @@ void dfx_bench_print_device(const dfx_device_facts *f) {
     printf("; dfx-edge %s\n", dfx_version());
 }
 
+void dfx_bench_print_link(double bytes_per_s) {
+    if (bytes_per_s > 0)
+        printf(", link %.1f GB/s", bytes_per_s * 1e-9);
+}
+
 json_t *dfx_bench_device_json(const dfx_device_facts *f) {
     return json_pack("{s:s, s:s, s:i, s:i, s:i, s:I, s:s}", "name", f->name, "driver", f->driver,
                      "compute_capability", f->sm, "core_mhz", f->core_mhz, "memory_mhz",

@@ -12,6 +12,8 @@ void dfx_bench_print_json(json_t *json);
 
 /* A line that says what was measured on, with what. */
 void dfx_bench_print_device(const dfx_device_facts *facts);
+/* What the profile says of the link, behind its name; nothing for 0. */
+void dfx_bench_print_link(double bytes_per_s);
 json_t *dfx_bench_device_json(const dfx_device_facts *facts); /* a new reference, or NULL */
 
 void dfx_bench_print_io(const char *path, const dfx_bench_io *result);

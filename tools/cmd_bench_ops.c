@@ -115,9 +115,11 @@ static void print_sums(const dfx_bench_ops *ops) {
 static void print_text(const dfx_bench_ops_question *q, const dfx_device_facts *facts,
                        const dfx_bench_ops *ops) {
     dfx_bench_print_device(facts);
-    printf("%s, %s, %lldx%lld, %lld text tokens; floor: profile %s\n\n", q->architecture->name,
+    printf("%s, %s, %lldx%lld, %lld text tokens; floor: profile %s", q->architecture->name,
            dfx_q_name(q->format), (long long)q->shape.width, (long long)q->shape.height,
            (long long)q->shape.n_text, q->profile->name);
+    dfx_bench_print_link(q->profile->unified ? 0 : q->profile->link_bytes_per_s);
+    puts("\n");
     double unit = facts->sm ? 1e-12 : 1e-9; /* of a GPU and of a processor */
     printf("       ms    %sflop/s      GB/s  floor/time    x\n", facts->sm ? "T" : "G");
     for (uint32_t i = 0; i < ops->n_ops; i++) {

@@ -1,5 +1,5 @@
-/* See bench_compare.h. Series are compared that are of the same model, format, size, steps and so on. A budget is faster when each median lies outside of the other's runs, and they are a hundredth apart: what
- * overlaps more is called the same. */
+/* See bench_compare.h. Series are compared that are of the same model, format, size and number of steps. A budget is faster when
+ * each median lies outside of the other's runs, and they are a hundredth apart: what overlaps more is called the same. */
 #include "tools/bench_compare.h"
 
 #include <inttypes.h>

@@ -18,8 +18,7 @@ typedef struct job {
     dfx_bench_image_series *series; /* of out, the subject's */
     char error[1024];               /* the library's last one: what does not fit is no fault here */
     char other_prompt[1024];
-    double first_step_end, last_step_end,
-        end_before; /* of the picture at hand; of the step before the last one */
+    double first_step_end, end_before, last_step_end; /* of the picture at hand, as far as it is */
 } job;
 
 static void say(void *user, dfx_level level, const char *text) {

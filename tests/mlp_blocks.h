@@ -23,9 +23,9 @@ enum {
     MLP_GAP = 8 /* columns of a joined buffer that is wider than it need be */
 };
 
-/* block.in [F, D], block.q, k and v [A, D]; block.down [N, F], block.joined [N, A + F], block.wide [N, GAP + A + F],
- * block.out [N, A], with biases. Of types as safetensors spells them, with scales or without; codes are any but NaN. dfx_tensors_close() by the
- * caller. */
+/* block.in [F, D], block.q, k and v [A, D]; block.down [N, F], block.joined [N, A + F], block.wide [N, GAP + A + F], block.out
+ * [N, A], with biases. Of types as safetensors spells them, with scales or without; codes are any but NaN. dfx_tensors_close() by
+ * the caller. */
 dfx_tensors *mlp_open(tmpdir *dir, const char *in, bool in_is_scaled, const char *out,
                       bool out_is_scaled);
 dfx_tensors *mlp_open_fp8(tmpdir *dir);

@@ -1,5 +1,5 @@
-/* What stands before and beside BOUND on the CPU: norms of rows from LAYERNORM, and QUANTIZE that has a least scale, by the formulas
- * of kernels/ops.h in double. */
+/* What stands before and beside BOUND on the CPU: norms of rows from LAYERNORM, and QUANTIZE that has a least scale, by the
+ * formulas of kernels/ops.h in double. */
 #include <math.h>
 #include <string.h>
 

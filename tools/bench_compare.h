@@ -7,8 +7,8 @@
 #include "tools/bench_text.h"
 
 /* Both as dfx_bench_image_json makes them; `name` of the earlier one is for messages. Adds a line a budget and a verdict.
- * Errors: DFX_E_FORMAT: not such a file; DFX_E_USAGE: of another device, or of no series in common: models, formats, sizes, numbers of
- * steps. */
+ * Errors: DFX_E_FORMAT: not such a file; DFX_E_USAGE: of another device, or without a series (model, format, size, number of steps)
+ * in common. */
 dfx_status dfx_bench_compare(const json_t *then, const char *name, const json_t *now,
                              const dfx_sink *sink, dfx_bench_text *out);
 

@@ -55,7 +55,8 @@ typedef struct dfx_open_options {
     /* Where weights come from that do not stay on the device: "ram" (pinned memory), "nvme" (read for each use), "auto"
      * (pinned memory as far as the RAM budget goes), "none" (all must stay). NULL: auto. */
     const char *offload;
-    /* Number format of a folder or file that is packed: "auto", "bf16", "int8", "int8wo", "fp8". NULL: auto. */
+    /* Number format of a folder or file that is packed: "auto", "bf16", "int8", "int8wo", "fp8". NULL: auto. A packed model has
+     * that which it has; another one is DFX_E_USAGE. */
     const char *quant;
     /* Of the denoiser's attention: 16, or 8: over int8 and fp8 codes, which GPUs multiply faster; another picture, close to it.
      * 0: 16. */

@@ -187,6 +187,17 @@ static dfx_status open_packed(dfx_model *m, const dfx_open_options *o,
     return dfx_early_begin(m);
 }
 
+/* A file that was packed before has the format that it has. */
+static dfx_status check_quant(const dfx_model *m, dfx_qformat wanted) {
+    dfx_qformat found = dfx_packed_quant(m->packed);
+    if (wanted == DFX_Q_STORED || wanted == found)
+        return DFX_OK;
+    return dfx_fail(&m->sink, DFX_E_USAGE,
+                    "quant: wanted %s, but %s is packed as %s already; pack it anew from what it "
+                    "was made of, or leave quant out",
+                    dfx_q_name(wanted), m->path, dfx_q_name(found));
+}
+
 /* A packed file may hold anything that can be packed. */
 static dfx_status check_components(const dfx_model *m) {
     for (int c = 0; c < DFX_N_COMPONENTS; c++)
@@ -259,6 +270,7 @@ static dfx_status open_model(dfx_model *m, const dfx_open_options *o) {
     DFX_TRY(dfx_early_open(m, &from));
     DFX_TRY(open_backend(m, o));
     DFX_TRY(open_packed(m, o, &from));
+    DFX_TRY(check_quant(m, from.quant));
     DFX_TRY(open_parts(m));
     DFX_TRY(dfx_loras_reserve(m, o));
     return check_tensors(m);

@@ -25,6 +25,9 @@ run 0 "keep" pack "$model" --keep 'text_encoder_2.*,*.to_q.weight' -o keep.safet
 said_like ' 34 of 359 tensors in int8' # 53 less 14 of T5, less 2 + 3
 
 # inspect
+run 2 "generate: packed in another format" generate --device cpu -m scenes-int8.safetensors --quant fp8 -o no.png "a red ball"
+said "wanted fp8, but scenes-int8.safetensors is packed as int8 already"
+[ ! -e no.png ] || fault "generate: packed in another format: a picture"
 run 0 "inspect" inspect scenes-int8.safetensors
 printed_like 'packed model, int8, from .*models/scenes'
 printed_like '^50 pages of .* the largest of '

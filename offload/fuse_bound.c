@@ -70,8 +70,7 @@ static void find_attention(const dfx_program *p, chain *c) {
     if (idx == NONE || dfx_fuse_last_writer(p, idx, y->buf) != NONE)
         return;
     const dfx_op *attention = &p->ops[idx];
-    if ((attention->kind != DFX_OP_ATTENTION && attention->kind != DFX_OP_ATTENTION_CODES) ||
-        !dfx_ref_same(&attention->r[0], &others))
+    if (!dfx_fuse_is_attention(attention) || !dfx_ref_same(&attention->r[0], &others))
         return;
     uint32_t before;
     const dfx_ref *v = dfx_fuse_values_of(p, idx, &before);
@@ -119,18 +118,13 @@ static dfx_op bound_of(const dfx_program *p, const chain *c, dfx_ref y) {
     return op;
 }
 
-/* QUANTIZE goes, and BOUND comes before attention: as many ops as there were. */
 static void fuse_with_attention(dfx_builder *b, const chain *c) {
     dfx_program *p = &b->program;
-    const dfx_op quantize = p->ops[c->quantize];
-    dfx_ref codes = quantize.r[0], scale = quantize.r[DFX_QUANTIZE_Y_SCALE];
+    const dfx_op *quantize = &p->ops[c->quantize];
+    dfx_ref codes = quantize->r[0], scale = quantize->r[DFX_QUANTIZE_Y_SCALE];
     dfx_op bound = bound_of(p, c, scale);
-    for (uint32_t i = c->quantize; i > c->attention; i--)
-        p->ops[i] = p->ops[i - 1];
-    p->ops[c->attention] = bound;
-    dfx_op *attention = &p->ops[c->attention + 1], *product = &p->ops[c->product + 1];
-    attention->r[0] = dfx_cols(codes, 0, c->before);
-    attention->r[dfx_op_y_scale_given(attention->kind)] = scale;
+    dfx_fuse_attention_to_codes(p, c->attention, c->quantize, &bound, c->before);
+    dfx_op *product = &p->ops[c->product + 1];
     product->r[0] = dfx_cols(codes, c->before, codes.cols - c->before);
     product->r[DFX_LINEAR_Y_SCALE] = scale;
 }

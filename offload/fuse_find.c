@@ -41,6 +41,17 @@ const dfx_ref *dfx_fuse_values_of(const dfx_program *p, uint32_t attention, uint
     return dfx_ref_same(&p->ops[maker].r[0], v) ? &p->ops[maker].r[DFX_V_CODES_V] : NULL;
 }
 
+void dfx_fuse_attention_to_codes(dfx_program *p, uint32_t attention, uint32_t quantize,
+                                 const dfx_op *bound, int64_t cols) {
+    const dfx_op gone = p->ops[quantize];
+    for (uint32_t i = quantize; i > attention; i--)
+        p->ops[i] = p->ops[i - 1];
+    p->ops[attention] = *bound;
+    dfx_op *op = &p->ops[attention + 1];
+    op->r[0] = dfx_cols(gone.r[0], 0, cols);
+    op->r[dfx_op_y_scale_given(op->kind)] = gone.r[DFX_QUANTIZE_Y_SCALE];
+}
+
 void dfx_fuse_check(dfx_builder *b, uint32_t first, uint32_t end) {
     for (uint32_t i = first; i < end && b->status == DFX_OK; i++) {
         dfx_op_call call;

@@ -18,6 +18,15 @@ uint32_t dfx_fuse_last_writer(const dfx_program *p, uint32_t before, uint32_t bu
 /* Values of ATTENTION or ATTENTION_CODES as products left them, which is before op *before; NULL: V_CODES made others. */
 const dfx_ref *dfx_fuse_values_of(const dfx_program *p, uint32_t attention, uint32_t *before);
 
+static inline bool dfx_fuse_is_attention(const dfx_op *op) {
+    return op->kind == DFX_OP_ATTENTION || op->kind == DFX_OP_ATTENTION_CODES;
+}
+
+/* QUANTIZE goes, and `bound`, which makes its scales, comes before attention, whose y becomes the first `cols` columns of its codes.
+ * As many ops as there were: those from attention to QUANTIZE are one further. */
+void dfx_fuse_attention_to_codes(dfx_program *p, uint32_t attention, uint32_t quantize,
+                                 const dfx_op *bound, int64_t cols);
+
 /* What has become of ops [first, end) keeps to the contract, or the builder has an error. */
 void dfx_fuse_check(dfx_builder *b, uint32_t first, uint32_t end);
 

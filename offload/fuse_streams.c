@@ -99,22 +99,17 @@ static dfx_op bound_of(const dfx_program *p, const attended *a, dfx_ref norms, d
     return op;
 }
 
-/* QUANTIZE goes, and BOUND comes before attention: as many ops as there were. */
 static void fuse(dfx_builder *b, const attended *a) {
     dfx_program *p = &b->program;
-    const dfx_op quantize = p->ops[a->quantize];
-    dfx_ref scale = quantize.r[DFX_QUANTIZE_Y_SCALE];
+    dfx_ref scale = p->ops[a->quantize].r[DFX_QUANTIZE_Y_SCALE];
     dfx_ref norms = dfx_temp_of(b, 1, scale.cols, DFX_DTYPE_F32);
     for (int i = 0; i < STREAMS; i++) {
         const dfx_ref *v = &p->ops[a->product[i]].r[0];
         p->ops[a->norm[i]].r[DFX_NORM_Y_NORM] = dfx_cols(norms, v->row0, v->rows);
     }
-    for (uint32_t i = a->quantize; i > a->attention; i--)
-        p->ops[i] = p->ops[i - 1];
-    p->ops[a->attention] = bound_of(p, a, norms, scale);
-    dfx_op *attention = &p->ops[a->attention + 1];
-    attention->r[0] = quantize.r[0];
-    attention->r[dfx_op_y_scale_given(attention->kind)] = scale;
+    dfx_op bound = bound_of(p, a, norms, scale);
+    dfx_fuse_attention_to_codes(p, a->attention, a->quantize, &bound,
+                                p->ops[a->quantize].r[0].cols);
     dfx_fuse_check(b, a->norm[0] < a->norm[1] ? a->norm[0] : a->norm[1], a->quantize + 1);
 }
 
@@ -123,9 +118,8 @@ void dfx_fuse_streams(dfx_builder *b) {
     for (uint32_t i = 0; i < p->n_ops && b->status == DFX_OK; i++) {
         const dfx_op *op = &p->ops[i];
         attended a = {.attention = i};
-        if ((op->kind != DFX_OP_ATTENTION && op->kind != DFX_OP_ATTENTION_CODES) ||
-            op->r[dfx_op_y_scale_given(op->kind)].buf || !find_quantize(p, &a) ||
-            !find_streams(p, &a))
+        if (!dfx_fuse_is_attention(op) || op->r[dfx_op_y_scale_given(op->kind)].buf ||
+            !find_quantize(p, &a) || !find_streams(p, &a))
             continue;
         fuse(b, &a);
         i++;

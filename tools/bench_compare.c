@@ -82,40 +82,29 @@ static dfx_status same_text(const char *what, const char *then, const char *now,
                     name, what, then, now);
 }
 
-static const char *const TEXTS[] = {"model", "quant"}, *const NUMBERS[] = {"width", "height",
-                                                                           "steps", "text_length",
-                                                                           "attention_bits"};
-
-static bool is_same(const json_t *a, const json_t *b) {
-    for (size_t i = 0; i < DFX_COUNT(TEXTS); i++)
-        if (strcmp(text_of(a, TEXTS[i]), text_of(b, TEXTS[i])) != 0)
-            return false;
-    for (size_t i = 0; i < DFX_COUNT(NUMBERS); i++)
-        if (whole_of(a, NUMBERS[i]) != whole_of(b, NUMBERS[i]))
-            return false;
-    return true;
+/* DFX_OK where two series are of the same thing, else DFX_E_USAGE, and in what they differ is said. */
+static dfx_status same_subject(const json_t *then, const char *name, const json_t *now,
+                               const dfx_sink *sink) {
+    static const char *const texts[] = {"model", "quant"}, *const numbers[] = {
+                                                               "width", "height", "steps",
+                                                               "text_length", "attention_bits"};
+    for (size_t i = 0; i < DFX_COUNT(texts); i++)
+        DFX_TRY(same_text(texts[i], text_of(then, texts[i]), text_of(now, texts[i]), name, sink));
+    for (size_t i = 0; i < DFX_COUNT(numbers); i++)
+        if (whole_of(then, numbers[i]) != whole_of(now, numbers[i]))
+            return dfx_fail(sink, DFX_E_USAGE,
+                            "%s: cannot be compared: %s there is %" PRId64 ", here %" PRId64
+                            "; measure the same thing",
+                            name, numbers[i], whole_of(then, numbers[i]),
+                            whole_of(now, numbers[i]));
+    return DFX_OK;
 }
 
 static const json_t *find_series(const json_t *all, const json_t *like) {
     for (size_t i = 0; i < json_array_size(all); i++)
-        if (is_same(json_array_get(all, i), like))
+        if (same_subject(json_array_get(all, i), "", like, NULL) == DFX_OK)
             return json_array_get(all, i);
     return NULL;
-}
-
-/* Says in what the first series of two runs differ, which have none in common. */
-static dfx_status tell_difference(const json_t *then, const char *name, const json_t *now,
-                                  const dfx_sink *sink) {
-    for (size_t i = 0; i < DFX_COUNT(TEXTS); i++)
-        DFX_TRY(same_text(TEXTS[i], text_of(then, TEXTS[i]), text_of(now, TEXTS[i]), name, sink));
-    for (size_t i = 0; i < DFX_COUNT(NUMBERS); i++)
-        if (whole_of(then, NUMBERS[i]) != whole_of(now, NUMBERS[i]))
-            return dfx_fail(sink, DFX_E_USAGE,
-                            "%s: cannot be compared: %s there is %" PRId64 ", here %" PRId64
-                            "; measure the same thing",
-                            name, NUMBERS[i], whole_of(then, NUMBERS[i]),
-                            whole_of(now, NUMBERS[i]));
-    return DFX_OK;
 }
 
 static const char *label_of(const json_t *series, char label[LABEL_BYTES]) {
@@ -222,9 +211,8 @@ dfx_status dfx_bench_compare(const json_t *then, const char *name, const json_t 
     n = json_array_size(now_all);
     for (size_t i = 0; i < n; i++)
         n_same += find_series(then_all, json_array_get(now_all, i)) != NULL;
-    if (n_same == 0)
-        DFX_TRY(
-            tell_difference(json_array_get(then_all, 0), name, json_array_get(now_all, 0), sink));
+    if (n_same == 0) /* what differs in the first of each stands for all */
+        DFX_TRY(same_subject(json_array_get(then_all, 0), name, json_array_get(now_all, 0), sink));
     for (size_t i = 0; i < n; i++) {
         const json_t *series = json_array_get(now_all, i), *was = find_series(then_all, series);
         char label[LABEL_BYTES] = "";

@@ -182,13 +182,15 @@ static dfx_status run_series(job *j, int *n_fit) {
     for (int i = 0; i < q->n_budgets; i++) {
         dfx_bench_image_row *row = &j->series->rows[j->series->n_rows++];
         dfx_status status = run_budget(j, q->budgets[i], row);
-        *n_fit += row->fits;
-        if (status == DFX_E_NOFIT && !row->fits)
+        if (status == DFX_OK) {
+            ++*n_fit;
+        } else if (status == DFX_E_NOFIT && !row->fits) {
             dfx_console_say(j->console, DFX_INFO, "  does not fit: %s", j->error);
-        else if (status == DFX_E_CANCELLED)
-            return status;
-        else if (status != DFX_OK)
-            return dfx_console_fail(j->console, status, "%s", j->error);
+        } else {
+            j->series->n_rows--; /* it has not been measured to its end */
+            return status == DFX_E_CANCELLED ? status
+                                             : dfx_console_fail(j->console, status, "%s", j->error);
+        }
     }
     return DFX_OK;
 }
@@ -196,15 +198,20 @@ static dfx_status run_series(job *j, int *n_fit) {
 dfx_status dfx_bench_image_run(const dfx_bench_image_question *question, dfx_console *console,
                                dfx_bench_image *out) {
     job j = {.question = question, .console = console, .out = out};
+    dfx_status status = DFX_OK;
     int n_fit = 0;
     memset(out, 0, sizeof(*out)); /* too large for a stack */
     out->reuse = question->reuse;
     out->attention_bits = question->open.attention_bits;
     snprintf(j.other_prompt, sizeof(j.other_prompt), "%s ", question->prompt);
-    for (int i = 0; i < question->n_subjects; i++) {
+    for (int i = 0; i < question->n_subjects && status == DFX_OK; i++) {
         j.subject = &question->subjects[i];
-        j.series = &out->series[out->n_series++];
-        DFX_TRY(run_series(&j, &n_fit));
+        j.series = &out->series[out->n_series];
+        status = run_series(&j, &n_fit);
+        out->n_series += j.series->n_rows > 0;
     }
-    return n_fit ? DFX_OK : dfx_console_fail(console, DFX_E_NOFIT, "%s", j.error);
+    if (n_fit > 0)
+        return status;
+    out->n_series = 0;
+    return status == DFX_OK ? dfx_console_fail(console, DFX_E_NOFIT, "%s", j.error) : status;
 }

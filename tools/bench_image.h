@@ -60,7 +60,8 @@ typedef struct dfx_bench_image {
     int n_series;
 } dfx_bench_image;
 
-/* Errors: those of opening and drawing but DFX_E_NOFIT, which is a row; DFX_E_NOFIT when no budget fits. */
+/* Errors: those of opening and drawing but DFX_E_NOFIT, which is a row; DFX_E_NOFIT when no budget fits. What was measured until
+ * then is in *out: no series where there is nothing. */
 dfx_status dfx_bench_image_run(const dfx_bench_image_question *question, dfx_console *console,
                                dfx_bench_image *out);
 

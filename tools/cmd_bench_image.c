@@ -221,8 +221,10 @@ dfx_status dfx_bench_image_command(dfx_args *args, dfx_console *console) {
     if (s.compare) /* read before the work, so that a wrong name is told at once */
         DFX_TRY(dfx_json_load(s.compare, &console->sink, JSON_BYTES_MAX, &then));
     dfx_status status = dfx_bench_told(dfx_bench_image_run(&s.question, console, &result), console);
-    if (status == DFX_OK)
-        status = tell(&s, &result, then, console);
+    if (result.n_series > 0) { /* also what was measured before an error */
+        dfx_status told = tell(&s, &result, then, console);
+        status = status == DFX_OK ? told : status;
+    }
     json_decref(then);
     return status;
 }
